@@ -2,8 +2,13 @@
 # `make` alone lists all commands with their descriptions, the text after two hashes.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-VENV ?= .venv
+# The build of MLX on Linux: cpu, cuda12 or cuda13. Each has its own environment, because they replace each other's files.
+GPU ?= cpu
+VENV ?= .venv$(patsubst %,-%,$(filter-out cpu,$(GPU)))
 RUN := $(VENV)/bin/python
+# MLX's wheels for Linux contain the reference BLAS. An OpenBLAS that is installed replaces it in programs with networks.
+BLAS := $(firstword $(wildcard $(addprefix /usr/lib/*/openblas-,serial/libblas.so.3 pthread/libblas.so.3) /usr/lib64/libopenblas*.so.0))
+NETWORK := $(if $(BLAS),LD_PRELOAD=$(BLAS) )$(RUN)
 
 .PHONY: help demo hair app train notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
 
@@ -12,22 +17,23 @@ help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
 	    while IFS='|' read -r name text; do printf '%-22s %s\n' "$$name" "$$text"; done
 	@echo "Options of a program: make demo ARGS=\"--seeds 0 1 2\", make demo ARGS=--help"
+	@echo "On Linux with a GPU of NVIDIA: make demo GPU=cuda13 (or cuda12)"
 
 demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or two); figure in demo/
-	$(RUN) examples/train.py --compare $(ARGS)
+	$(NETWORK) examples/compare_decoders.py --output demo $(ARGS)
 
 hair: $(VENV)/.video ## recolour hair, in a portrait or yours: ARGS="photo.jpg --colour copper"; writes demo/hair/
-	$(RUN) examples/hair.py $(ARGS)
+	$(NETWORK) -m mlx_unpool_zoo hair --output demo/hair $(ARGS)
 
 app: $(VENV)/.app ## open a page that recolours hair, also live: ARGS=FOLDER shows the classes of your model
-	$(RUN) -m mlx_unpool_zoo.app $(ARGS)
+	$(NETWORK) -m mlx_unpool_zoo app $(ARGS)
 
 # Further programs, each with a figure in demo/.
-train: $(VENV)/.examples ## train ENet on your images: ARGS="--data FOLDER" (without it, on drawn digits)
-	$(RUN) examples/train.py $(ARGS)
+train: $(VENV)/.train ## train ENet on your images: ARGS="--data FOLDER"
+	$(NETWORK) -m mlx_unpool_zoo train --output demo/train $(ARGS)
 
 notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
-	$(RUN) -m jupyterlab examples/notebooks
+	$(NETWORK) -m jupyterlab examples/notebooks
 
 # Two files at a time, in alphabetical order: the arrays of some tests are large, so not as many as there are cores.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
@@ -38,10 +44,10 @@ CORE := $(PARALLEL) $(foreach folder,metal cuda examples,--ignore tests/$(folder
 check: $(VENV)/.check ## the tests of the core only (20 seconds)
 	$(RUN) -m pytest -q $(CORE)
 
-test: $(VENV)/.test ## all tests that need neither PyTorch nor NVIDIA's compiler (3 minutes)
+test: $(VENV)/.test ## all tests but those of test-external (3 minutes)
 	$(RUN) -m pytest $(PARALLEL)
 
-test-external: $(VENV)/.external ## the tests that need PyTorch, NVIDIA's compiler or Chromium
+test-external: $(VENV)/.external ## the tests that need PyTorch, clang, NVIDIA's compiler, Chromium or Sphinx
 	$(RUN) -m pytest $(PARALLEL) -m external
 
 # The core, the first notebook and the programs in their smoke modes; Linux only.
@@ -83,20 +89,22 @@ $(VENV)/bin/python:
 
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
 	@echo "Installing mlx_unpool[$(EXTRAS)] and what it needs in $(VENV)$(if $(SIZE), ($(SIZE) on Linux))"
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS)]" $(MLX)
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS),$(GPU)]" $(MLX)
 	@touch $@
 
 $(VENV)/.examples: EXTRAS = examples
-$(VENV)/.examples: SIZE = 600 MB
-$(VENV)/.video: EXTRAS = examples,video
-$(VENV)/.video: SIZE = 800 MB
+$(VENV)/.examples: SIZE = 590 MB
+$(VENV)/.video: EXTRAS = train,video
+$(VENV)/.video: SIZE = 500 MB
+$(VENV)/.train: EXTRAS = train
+$(VENV)/.train: SIZE = 300 MB
 $(VENV)/.app: EXTRAS = app
 $(VENV)/.app: SIZE = 200 MB
 $(VENV)/.check: EXTRAS = check
-$(VENV)/.check: SIZE = 200 MB
+$(VENV)/.check: SIZE = 140 MB
 $(VENV)/.test: EXTRAS = examples,test
-$(VENV)/.test: SIZE = 1.3 GB
-$(VENV)/.external: EXTRAS = examples,test,parity,cuda-check,browser
+$(VENV)/.test: SIZE = 930 MB
+$(VENV)/.external: EXTRAS = examples,test,parity,metal-check,cuda-check,browser,docs
 $(VENV)/.notebooks: EXTRAS = notebooks
 $(VENV)/.lint: EXTRAS = lint
 $(VENV)/.docs: EXTRAS = docs,zoo
@@ -104,4 +112,4 @@ $(VENV)/.dist: EXTRAS = dist
 $(VENV)/.bench: EXTRAS = bench
 
 clean: ## remove the environments and everything that was built
-	rm -rf $(VENV) .venv-oldest demo build dist site docs/reference
+	rm -rf $(VENV) .venv-* demo build dist site docs/reference

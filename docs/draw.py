@@ -18,16 +18,14 @@ import matplotlib
 matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
-from PIL import Image
-
-sys.path.append(str(Path(__file__).parent.parent / "examples"))
-import hair
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
-from common.drawing import GREY, frame
-from common.images import read_image
-from mlx_unpool_zoo.pictures import array_of
+from mlx_unpool_zoo import hair_colour as hair
+from mlx_unpool_zoo.data.pictures import open_picture
+from mlx_unpool_zoo.drawing import GREY, frame
+from mlx_unpool_zoo.inputs import array_of
+from PIL import Image
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
@@ -56,7 +54,7 @@ def draw(name: str, columns: dict[str, Any], width: int, font: int, top: float, 
 
 def recoloured(path: str, name: str) -> None:
     """A photograph, the mask of its hair and other colours; a film that changes from one to the next."""
-    picture = array_of(read_image(Path(path)), "RGB")
+    picture = array_of(open_picture(Path(path))[0], "RGB")
     mask = zoo.HairSegmenter.from_pretrained(name).mask(picture)
     brightness = hair.brightness_of(picture, mask)
     dyed = {

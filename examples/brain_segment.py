@@ -12,15 +12,14 @@ import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
-from common.command_line import extra, run_program
+from mlx_unpool_zoo.commands.command_line import extra, run_program
 
 with extra("examples"):
-    import matplotlib.pyplot as plt
     import mlx.core as mx
     import mlx_unpool_zoo as zoo
     import nibabel
     import numpy as np
-    from common.brain_volumes import (
+    from brain_volumes import (
         LABELS,
         PLANES,
         SIZE,
@@ -33,9 +32,11 @@ with extra("examples"):
         split_hemispheres,
         with_both_hemispheres,
     )
-    from common.drawing import frame, show_classes
-    from common.files import check_output_folder, checksum, replacing
+    from matplotlib.figure import Figure
     from mlx.utils import tree_flatten
+    from mlx_unpool_zoo.commands.outputs import check_output_folder
+    from mlx_unpool_zoo.drawing import frame, show_classes
+    from mlx_unpool_zoo.files import checksum, replacing
     from nibabel.spatialimages import SpatialImage
     from nilearn.image import resample_to_img
     from tqdm import tqdm
@@ -47,9 +48,9 @@ WEIGHTS = f"""weights:
   FastSurfer publishes a checkpoint for each plane at {PUBLISHED}.
   Download all three and convert them (no code from the files is run):
 
-    python -m mlx_unpool_zoo.convert fastsurfer_vinn {CHECKPOINTS["coronal"]} fastsurfer/coronal
-    python -m mlx_unpool_zoo.convert fastsurfer_vinn {CHECKPOINTS["sagittal"]} fastsurfer/sagittal
-    python -m mlx_unpool_zoo.convert fastsurfer_vinn {CHECKPOINTS["axial"]} fastsurfer/axial
+    python -m mlx_unpool_zoo convert fastsurfer_vinn {CHECKPOINTS["coronal"]} fastsurfer/coronal
+    python -m mlx_unpool_zoo convert fastsurfer_vinn {CHECKPOINTS["sagittal"]} fastsurfer/sagittal
+    python -m mlx_unpool_zoo convert fastsurfer_vinn {CHECKPOINTS["axial"]} fastsurfer/axial
 
   The plane is read from the file name; pass --plane for files with other names.
   Checkpoints of FastSurfer 1 (.../Coronal_Weights_FastSurferCNN/ckpts/Epoch_30_training_state.pkl and so on)
@@ -68,7 +69,7 @@ def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
         raise ValueError(
             f"--models must have a model in {', '.join(str(folder / name) for name in missing)}: download "
             f"{', '.join(CHECKPOINTS[name] for name in missing)} from {PUBLISHED} and convert each with "
-            f"'python -m mlx_unpool_zoo.convert fastsurfer_vinn FILE {folder}/PLANE'; see --help."
+            f"'python -m mlx_unpool_zoo convert fastsurfer_vinn FILE {folder}/PLANE'; see --help."
         )
     models = {name: zoo.from_pretrained(folder / name) for name in CHECKPOINTS}
     for name, model in models.items():
@@ -121,8 +122,8 @@ def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path
         "axial": lambda v, n: v[:, n, ::-1].T,
         "sagittal": lambda v, n: v[n],
     }
-    figure, axes = plt.subplots(3, 4, figsize=(13, 10), layout="constrained", facecolor="black")
-    for row, plane in zip(axes, PLANES, strict=True):
+    figure = Figure(figsize=(13, 10), layout="constrained", facecolor="black")
+    for row, plane in zip(figure.subplots(3, 4), PLANES, strict=True):
         inside = np.flatnonzero(brain.any(axis=plane.axes[1:]))
         for axis, fraction in zip(row, (0.3, 0.45, 0.6, 0.75), strict=True):
             number = inside[int(fraction * (len(inside) - 1))]
@@ -134,7 +135,6 @@ def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path
             for side, x in () if plane.name == "sagittal" else (("R", 0.02), ("L", 0.93)):
                 axis.text(x, 0.92, side, color="white", transform=axis.transAxes)
     figure.savefig(path, dpi=90)
-    plt.close(figure)
 
 
 def write(
@@ -197,4 +197,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run_program(main)
+    run_program(main, "examples")

@@ -1,7 +1,7 @@
 """Export a model of the zoo to one file that runs without Python (see examples/deploy/).
 
     python examples/export.py fastsurfer/axial network.mlxfn --shape 1 256 256 7
-    python examples/export.py demo/train/enet network.mlxfn --shape 1 96 96 3 --shape 4 96 96 3
+    python examples/export.py runs/train/enet network.mlxfn --shape 1 96 96 3 --shape 4 96 96 3
 
 The exported function accepts only the given shapes, channels last. It runs only on the kind of
 device (CPU or GPU) for which it was exported, by default that of MLX's default device. Before the
@@ -11,14 +11,15 @@ file gets its final name, it is loaded and compared with the model.
 import argparse
 from pathlib import Path
 
-from common.command_line import extra, run_program
+from mlx_unpool_zoo.commands.command_line import extra, run_program
 
 with extra("examples"):
     import mlx.core as mx
     import mlx.nn as nn
     import mlx_unpool_zoo as zoo
-    from common.files import check_output_file, replacing
     from mlx.utils import tree_map
+    from mlx_unpool_zoo.commands.outputs import check_output_file
+    from mlx_unpool_zoo.files import replacing
 
     import mlx_unpool
 
@@ -83,9 +84,12 @@ def main() -> int:
     model = zoo.from_pretrained(arguments.model)
     far = export(model, [tuple(shape) for shape in arguments.shape], arguments.file)
     size = arguments.file.stat().st_size / 2**20
+    how = model.about.input
+    if ends := how.get("range") or ([0, how["white_level"]] if "white_level" in how else None):
+        print("Inputs: before the normalisation, {:g} to {:g} are 0 to 255, others clipped.".format(*ends))
     print(f"{arguments.file}: {size:.1f} MiB, scores differ from the model's by {far:.0e} of their range.")
     return 0
 
 
 if __name__ == "__main__":
-    run_program(main)
+    run_program(main, "examples")

@@ -76,7 +76,7 @@ def record(module, inputs, output):
 
 x, indices = torch.rand(1, 3, 45, 61), []
 for module in original.modules():
-    if isinstance(module, torch.nn.MaxPool2d):  # with return_indices=True
+    if isinstance(module, torch.nn.MaxPool2d) and module.return_indices:  # or MaxPool1d, MaxPool3d
         module.register_forward_hook(record)
 scores = original(x)
 scores.square().mean().backward()

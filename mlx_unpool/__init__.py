@@ -1,6 +1,13 @@
 """Max pooling with indices and max unpooling for MLX."""
 
-from ._backends import use_backend
+try:
+    from ._backends import use_backend
+except ImportError as error:  # with this name, ``python -m`` prints the message as one line
+    raise ImportError(
+        f"mlx_unpool needs MLX ({error}). On Linux, an extra installs it: cuda12, cuda13 or cpu, as in "
+        'pip install "mlx-unpool[cpu] @ git+https://github.com/mlx-unpool/mlx-unpool"',
+        name=__name__,
+    ) from None
 from ._checks import check_indices, checking
 from ._derivatives import exporting
 from ._formats import convert_indices

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import runpy
 import signal
 import sys
 from collections.abc import Callable
@@ -23,13 +22,6 @@ def run_program(main: Callable[[], int | None]) -> NoReturn:
         sys.exit(main())
     finally:
         mx.clear_streams()  # otherwise MLX may crash when the interpreter exits
-
-
-def run_renamed(old: str, command: str) -> None:
-    """Run a command that was a module until version 0.1, and say so where no report contains it."""
-    print(f"python -m mlx_unpool.{old} is now: python -m mlx_unpool {command}", file=sys.stderr, flush=True)
-    sys.argv.insert(1, command)
-    runpy.run_module("mlx_unpool", run_name="__main__")
 
 
 def print_versions(**more: str) -> None:

@@ -24,7 +24,7 @@ import mlx.optimizers as optim
 
 from . import pooling
 from ._replace import replace_max_pools
-from ._report import device_name, print_versions, run_renamed
+from ._report import device_name, print_versions
 from .selftest import check
 
 _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
@@ -202,7 +202,3 @@ def report(everything: bool = False, seconds: float = 0.1) -> int:
         print(f"The ratios of the turns differ by more than 30 % in: {', '.join(noisy)}.")
         print("Was the machine busy? Please run it again.")
     return int(status == 1)
-
-
-if __name__ == "__main__":
-    run_renamed("benchmark", "benchmark")

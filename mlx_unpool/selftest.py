@@ -20,7 +20,7 @@ import mlx.core as mx
 from . import _backends
 from ._arguments import window_of
 from ._geometry import Geometry, WindowGeometry
-from ._report import device_name, print_versions, run_renamed
+from ._report import device_name, print_versions
 from .adaptive import adaptive_geometry
 
 _GROUP = (2, 1, 24, 24, 64)  # (B, D, H, W, C)
@@ -166,7 +166,3 @@ def check() -> int:
         return 2
     print_versions(device=f"{device_name(mx.gpu)} ({name})")
     return check_gpu(name)
-
-
-if __name__ == "__main__":
-    run_renamed("selftest", "check")

@@ -23,8 +23,8 @@ def calls(channels: int) -> None:
 
 def test_memory_stays_flat_over_thousands_of_shapes():
     kept = []
-    for channels in range(257, 1281):  # 4 shapes each; all integers above 256 are objects
-        if channels in (768, 1280):
+    for channels in range(1025, 2049):  # 4 shapes each; Python 3.15 allocates no integers below 1025
+        if channels in (1536, 2048):
             gc.collect()
             kept.append(sys.getallocatedblocks())
         calls(channels)
@@ -65,9 +65,9 @@ def test_the_sizes_and_windows_of_a_shape_are_computed_once():
         return found.count("call")
 
     count(1)
-    new, known = count(2001), count(2001)
+    new, known = count(3001), count(3001)
     assert known < 0.7 * new
-    assert count(2001) == known
+    assert count(3001) == known
 
 
 @pytest.fixture

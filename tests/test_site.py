@@ -19,7 +19,8 @@ import mlx_unpool
 ROOT = Path(__file__).parent.parent
 PACKAGES = mlx_unpool, mlx_unpool_zoo
 FUNCTIONS = [name for name in mlx_unpool.__all__ if re.fullmatch(r"[a-z_]+\dd", name)]
-pytestmark = pytest.mark.sphinx
+pytest.importorskip("sphinx")
+pytestmark = [pytest.mark.external, pytest.mark.sphinx]
 
 
 class Page(html.parser.HTMLParser):

@@ -27,7 +27,7 @@ import pytest
 from helpers.masks import TURNED
 from helpers.programs import ROOT, call, environment, free_ports
 from helpers.small_models import randomised, small_model
-from mlx_unpool_zoo import app
+from mlx_unpool_zoo.commands import app
 from mlx_unpool_zoo.hair_colour import brightness_of, colour_of, recoloured, table_of
 from PIL import Image
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -236,7 +236,7 @@ def test_a_waiting_browser_and_too_many_connections(hair, tmp_path):
         f"found = urllib.request.urlopen(sys.argv[1], timeout=60).status\n"
         f"pathlib.Path({str(seen)!r}).write_text(str(found))"
     )
-    words = f"{sys.executable} -m mlx_unpool_zoo.app {hair[2]} --port {port}"
+    words = f"{sys.executable} -m mlx_unpool_zoo app {hair[2]} --port {port}"
     browser = {"BROWSER": f"{sys.executable} {script} %s"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     command = ["sh", "-c", f"ulimit -n 60; exec {words}"]
@@ -254,17 +254,15 @@ def test_a_waiting_browser_and_too_many_connections(hair, tmp_path):
     assert seen.read_text() == "200"
 
 
-def test_problems_of_the_start_are_one_line(tmp_path, monkeypatch, capsys):
+def test_problems_of_the_start_are_one_line(tmp_path, monkeypatch):
     small_model("cerebnet")[0].save_pretrained(tmp_path / "slices")
     zoo.SegNet(2, [4], [1], inputs=1, dims=1).save_pretrained(tmp_path / "signals")
     small_model("enet")[0].save_pretrained(tmp_path / "enet")
 
     def check(said: str, *options: object) -> None:
-        monkeypatch.setattr(sys, "argv", ["app", *map(str, options), "--no-browser"])
-        assert app.main() == 1
-        out, errors = capsys.readouterr()
-        assert (len(errors.splitlines()), out) == (1, "")
-        assert re.search(said, errors)
+        result = call("app", *options, "--no-browser", status=1)
+        assert (len(result.stderr.splitlines()), result.stdout) == (1, "")
+        assert re.search(said, result.stderr)
 
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))
@@ -283,13 +281,13 @@ def test_problems_of_the_start_are_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     check("the weights 'hair' are not in .*, and downloads are switched off")
     monkeypatch.setitem(sys.modules, "websockets", None)
-    check(r"Not installed: websockets, .* pip install \"mlx-unpool\[app\]\"", tmp_path / "enet")
+    check(r"Not installed: websockets, .* pip install \"mlx-unpool\[app.*\] @ git", tmp_path / "enet")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_the_program_during_a_prediction(number, hair):
     (port,) = free_ports()
-    words = ["-m", "mlx_unpool_zoo.app", str(hair[2]), "--no-browser", "--port", str(port)]
+    words = ["-m", "mlx_unpool_zoo", "app", str(hair[2]), "--no-browser", "--port", str(port)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, *words], env=environment(), **pipes) as program:
         assert f"The page is at http://127.0.0.1:{port}." in program.stdout.readline()
@@ -434,11 +432,11 @@ def test_photographs_of_every_kind_are_shown_upright(hair, open_page, tmp_path):
         large.truncate(200_000_001)
     page.set_input_files("#files", [tmp_path / name for name in (*contents, "film.mov", "large.png")])
     expected = """text.png: It is damaged, or not a photograph.
-a.heic: This browser cannot read HEIC and TIFF. Use make hair ARGS=FILE
+a.heic: This browser cannot read HEIC and TIFF. Use python -m mlx_unpool_zoo hair FILE
 a.svg: It is a drawing in SVG. Save it as PNG.
 a.pdf: It is a PDF document. Save its pages as PNG or JPEG.
 no.jpg: The file is empty.
-film.mov: It is a film. Use make hair ARGS=FILE
+film.mov: It is a film. Use python -m mlx_unpool_zoo hair FILE
 large.png: It has more than 200 MB."""
     until(page, lambda: page.inner_text("#message") == expected)
     drop = """([type, name, bytes]) => {

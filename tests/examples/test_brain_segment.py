@@ -5,12 +5,12 @@ import shutil
 from pathlib import Path
 
 import brain_segment
+import brain_volumes as volumes
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import nibabel
 import numpy as np
 import pytest
-from common import brain_volumes as volumes
 from helpers.faults import check_faults, damaged
 from helpers.programs import call
 from nibabel.spatialimages import SpatialImage

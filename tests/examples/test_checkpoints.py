@@ -118,6 +118,10 @@ NESTED = b"K\x01\x85" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(100))  # 
 MEMO = b"".join(b"r" + n.to_bytes(4, "little") for n in range(2**20 + 2))
 NUMBERS = b"".join(b"M" + n.to_bytes(2, "little") for n in range(9999))
 SETS = b"](" + NUMBERS + b"eq\0c__builtin__\nset\nq\1" + b"h\1h\0\x85R" * 200
+PAIRS = b"](" + b"".join(b"](M" + n.to_bytes(2, "little") + b"Ne" for n in range(9999)) + b"eq\0"
+DICTS = b"](" + PAIRS + b"ccollections\nOrderedDict\nq\1" + b"h\1h\0\x85R" * 200 + b"e"
+CALLS = b"ctorch\nSize\nq\xffK\1\x85" + b"".join(b"q%ch\xffh%ch%c\x86\x85R" % (n, n, n) for n in range(99))
+NAMES = b"](" + b"".join(b"ca\n%d\n" % n for n in range(20000)) + b"e"
 LARGE, SQUARE, DAMAGED = (
     (2**40).to_bytes(8, "little"),
     f"{2**20} {2**20}",
@@ -126,9 +130,16 @@ LARGE, SQUARE, DAMAGED = (
 HOSTILE = {
     "numbers": (pickled(b"(" + b"K\x01" * 2**20 + b"l"), "makes more than a million objects"),
     "memo": (pickled(b"]" + MEMO), "a million objects"),
-    "sets": (pickled(SETS), "a million"),
-    "keys": (pickled(NESTED + b"0}hZK\x01s"), "tuples with more than 100,000"),
-    "a nested key": (pickled(b"})" + b"\x85" * 9999 + b"K\x01s"), "'tuple' is int"),
+    "sets": (pickled(SETS), "not a state dict but list"),
+    "dicts": (pickled(DICTS), "not a state dict but list"),
+    "a place in the memo": (pickled(b"]r\xff\xff\xff\x7f"), "a million"),
+    "keys": (pickled(NESTED + b"0}hZK\x01s"), "contains too many others"),
+    "keys that functions return": (pickled(CALLS + b"}hZK\x01s"), "contains too many others"),
+    "one key": (pickled(b"(" + NUMBERS + b"tq\0}" + b"h\0K\1s" * 999), "a million"),
+    "a key of copies": (pickled(b"}K\1" + b"2\x86" * 100 + b"K\1s"), DAMAGED),
+    "the state of a function": (pickled(b"ctorch\nSize\n}b"), DAMAGED),
+    "names": (pickled(NAMES), "more than 10,485 classes"),
+    "a nested key": (pickled(b"})" + b"\x85" * 10**6 + b"K\x01s"), "contains too many others"),
     "text": (b"\x80\x04\x8d" + LARGE + b"a.", DAMAGED),
     "bytes": (b"\x80\x05\x96" + LARGE + b"a.", DAMAGED),
     "a registered class": (pickled(b"\x82\x01"), DAMAGED),
@@ -162,6 +173,37 @@ def test_a_file_is_read_into_its_own_memory(tmp_path):
         read_checkpoint(path)
         assert tracemalloc.get_traced_memory()[1] < path.stat().st_size + 4e6
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_arrays_of_numpy_are_read(protocol, tmp_path):
+    values = np.arange(12.0).reshape(3, 4)
+    state = {
+        "c": values,
+        "f": np.asfortranarray(values, "f4"),
+        "big": values.astype(">f8"),
+        "empty": values[:0],
+    }
+    state |= {
+        "bool": values > 3,
+        "half": values.astype("f2"),
+        "int": values.astype("i8"),
+        "scalar": values[2, 3],
+    }
+    path = tmp_path / "a.pkl"
+    path.write_bytes(pickle.dumps({"model": state, "author": "someone"}, protocol))
+    del state["scalar"]  # an object of NumPy, but not an array
+    with pytest.warns(UserWarning, match="that are not arrays: scalar"):
+        found = read_state(path)
+    assert [*found] == [*state]
+    assert all(np.array_equal(found[name], value) for name, value in state.items())
+    for wrong, says in ((np.array(["a"]), "do not consist of numbers"), (np.array([path]), "of numbers")):
+        path.write_bytes(pickle.dumps({"a": wrong}, protocol))
+        with pytest.raises(ValueError, match=says):
+            read_state(path)
+    np.savez(tmp_path / "a.npz", **state)
+    with pytest.raises(ValueError, match=r"it is a file of NumPy. Pass dict\(numpy.load\(path\)\)"):
+        read_state(tmp_path / "a.npz")
 
 
 def test_code_in_a_checkpoint_is_never_run(tmp_path):

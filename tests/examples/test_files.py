@@ -19,11 +19,11 @@ import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from common.files import load_arrays, save_arrays, write_file
 from helpers.faults import check_faults, contents, damaged
 from helpers.programs import Bomb, environment
 from helpers.small_models import save_state
 from mlx.utils import tree_flatten, tree_map
+from mlx_unpool_zoo.files import load_arrays, save_arrays, write_file
 from PIL import Image
 
 ARRAYS = {
@@ -214,7 +214,7 @@ def test_damaged_and_malicious_files_are_refused(tmp_path):
         (tmp_path / "x.npz").read_bytes(),
     ):
         path.write_bytes(wrong)
-        with pytest.raises(ValueError, match=f"^{path}: it is damaged[^\n]*$"):
+        with pytest.raises(ValueError, match=r"^it is damaged[^\n]*$"):
             load_arrays(path)
     assert not trace.exists()
     pickle.loads(payload)

@@ -7,11 +7,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from common.command_line import run_program
 from helpers.programs import EXAMPLES, call, environment
+from mlx_unpool_zoo.__main__ import COMMANDS
+from mlx_unpool_zoo.commands.command_line import run_program
+from mlx_unpool_zoo.messages import pip_install
 
 # The arguments of each program, with {} for its output.
-FOLDERS = {"train": "--output {}", "brain_segment": "no_scan.nii.gz --output {}"}
+FOLDERS = {
+    "compare_decoders": "--output {}",
+    "train": "--data none --output {}",
+    "brain_segment": "no_scan.nii.gz --output {}",
+}
 FILES = {
     "predict": "no_model no_picture.png --output {}",
     "hair": "--output {}",
@@ -48,31 +54,37 @@ def test_outputs_that_cannot_be_written(tmp_path, monkeypatch):
     assert {*tmp_path.iterdir()} == {file, folder}
 
 
-ALL = sorted(path.name for path in EXAMPLES.glob("*.py") if "run_program" in path.read_text())
+PROGRAMS = sorted(path.stem for path in EXAMPLES.glob("*.py") if "run_program" in path.read_text())
 
 
 # A package that a program needs, and those that it works without.
 PACKAGES = {
-    "train": ("sklearn", "nibabel nilearn"),
+    "train": ("matplotlib", "sklearn scipy nibabel nilearn"),
     "predict": ("matplotlib", "sklearn scipy nibabel nilearn"),
-    "hair": ("PIL", "sklearn scipy nibabel nilearn"),
+    "hair": ("tqdm", "sklearn scipy nibabel nilearn"),
+    "app": ("PIL", "sklearn scipy nibabel nilearn matplotlib tqdm"),
+    "convert": ("safetensors", "sklearn scipy nibabel nilearn matplotlib"),
+    "compare_decoders": ("sklearn", "nibabel nilearn"),
     "export": ("safetensors", "sklearn scipy nibabel nilearn matplotlib"),
     "brain_segment": ("nilearn", ""),
 }
 
 
-@pytest.mark.parametrize("program", [name.removesuffix(".py") for name in ALL])
+@pytest.mark.parametrize("program", [*COMMANDS, *PROGRAMS])
 def test_help_works_in_any_folder_and_without_a_package_a_line_says_what_to_install(program, tmp_path):
     def run_without(packages: list[str]) -> subprocess.CompletedProcess:
-        code = f"import sys; sys.modules |= dict.fromkeys({packages}); sys.argv = ['{program}.py', '--help']"
-        command = [sys.executable, "-c", f"{code}; import {program}; {program}.run_program({program}.main)"]
+        words = ["mlx_unpool_zoo", program] if program in COMMANDS else [program]
+        code = f"import sys, runpy; sys.modules |= dict.fromkeys({packages}); sys.argv = {[*words, '--help']}"
+        code += f"; runpy.run_module({words[0]!r}, run_name='__main__', alter_sys=True)"
+        command = [sys.executable, "-c", code]
         return subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True)
 
     needed, others = PACKAGES[program]
     result = run_without(others.split())
     assert (result.returncode, len(result.stdout.splitlines()) > 5) == (0, True)
     result = run_without([needed])
-    text = f'Not installed: {needed}. {program}.py needs the extra [examples]: pip install ".[examples]"\n'
+    extra = "train" if program in COMMANDS else "examples"
+    text = f"Not installed: {needed}, of the extra [{extra}]: {pip_install(extra)}\n"
     assert (result.stdout, result.stderr, result.returncode) == ("", text, 1)
     assert not [*tmp_path.iterdir()]
 

@@ -4,18 +4,21 @@ import itertools
 import json
 import re
 import signal
+import subprocess
 import sys
+from pathlib import Path
 
+import digit_scenes
 import mlx.core as mx
 import numpy as np
 import pytest
-from common import digit_scenes, training
 from helpers.faults import contents
-from helpers.programs import call
-from mlx_unpool_zoo import from_pretrained, metrics
+from helpers.masks import BLOCKS, write
+from helpers.programs import call, environment
+from mlx_unpool_zoo import from_pretrained, metrics, training
 from mlx_unpool_zoo.segnet import SegNet
 
-COMPARE = "train.py", "--compare", "--smoke", "--output"
+COMPARE = "compare_decoders.py", "--smoke", "--output"
 DECODERS = "unpool", "nearest", "bilinear", "skip"
 
 
@@ -37,7 +40,9 @@ def test_decoders_and_seeds_are_compared_and_the_results_described(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {*names, "metrics.json", "segnet.png"}
     mean = np.mean([record[f"skip-seed{seed}"]["test"]["miou"] for seed in (0, 1)])
     assert re.search(rf"\nmean IoU .* {mean:.3f}\n", result.stdout)
-    assert result.stdout.startswith("segnet, unpool-seed0, nearest-seed0, bilinear-seed0, ")
+    assert result.stdout.startswith(
+        "Training 8 SegNets to find digits on photographs: unpool-seed0, nearest-s"
+    )
     assert result.stderr == ""  # no progress bar
 
 
@@ -68,7 +73,7 @@ def test_a_comparison_replaces_nothing_else(name, tmp_path):
     before = contents(tmp_path)
     for more in ([], ["--overwrite"]):
         (line,) = call(*COMPARE, tmp_path, *more, status=1).stderr.splitlines()
-        assert line.endswith(" exists, and --compare did not write it: pass another --output.")
+        assert line.endswith(" exists, and this program did not write it: pass another --output.")
         assert contents(tmp_path) == before
 
 
@@ -96,11 +101,13 @@ def test_dice_scores():
     assert metrics.dice(truth, np.array([1, 1, 1, 0]), names) == {"a": 4 / 5, "b": 0}
 
 
-@pytest.mark.parametrize("more", [[], ["--compare", "--save-every", 2, "--decoder", "unpool"]])
-def test_an_interrupted_run_continues_with_the_same_result(more, tmp_path, monkeypatch):
+@pytest.mark.parametrize("compare", [False, True])
+def test_an_interrupted_run_continues_with_the_same_result(compare, tmp_path, monkeypatch):
     """ENet has dropout."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    options = ["train.py", "--smoke", *more, "--output"]
+    options = [*COMPARE[:-1], "--save-every", 2, "--decoder", "unpool", "--output"]
+    if not compare:
+        options = ["train", "--smoke", "--data", write(tmp_path / "data", [BLOCKS] * 5), "--output"]
     monkeypatch.setattr(sys, "orig_argv", ["python", "a file.py", "--overwrite"])
 
     def stopped(number: int, error: Exception | None, *more: str) -> str:
@@ -121,15 +128,28 @@ def test_an_interrupted_run_continues_with_the_same_result(more, tmp_path, monke
     result = call(*options, whole)
     assert not re.search(r"[^\n -~±]", result.stdout + result.stderr)  # nothing for a terminal
     assert re.search(r": \d steps on the [CG]PU\n", result.stdout)
-    picture = whole / ("segnet.png" if more else "predictions.png")
+    picture = whole / ("segnet.png" if compare else "predictions.png")
     assert picture.read_bytes().startswith(b"\x89PNG")
     said, last = stopped(2, None), 2
     assert re.search(r"after 2 of \d+ steps. To continue:\n    python 'a file.py' --resume\n", said)
-    if more:
-        assert re.search(r", about \d+ s left\n", result.stdout)
+    if compare:
+        assert re.search(r"step 5 of 6: loss [\d.]+, [\d.]+ s per step, about \d+ s in all\n", result.stdout)
         stopped(3, OSError("as if killed"))
         last = 4
     assert f"Resuming after step {last} of" in call(*options, broken, "--resume").stdout
     files = lambda folder: {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
     one, other = files(whole), files(broken)
     assert [name for name in one | other if one.get(name) != other.get(name)] == []
+
+
+def test_a_line_recommends_openblas_once_if_mlx_has_the_reference_blas_alone(tmp_path):
+    has_reference = any(Path(mx.__file__).parents[1].glob("mlx_cpu.libs/libblas*"))
+    program, empty = (
+        "from mlx_unpool_zoo.training import recommend_blas as f; f(); f()",
+        tmp_path / "libblas.so.3",
+    )
+    subprocess.run(["g++", "-shared", "-x", "c++", "/dev/null", "-o", empty], check=True)
+    for preloaded, lines in (("", has_reference), (empty, 0)):
+        variables = environment() | {"LD_PRELOAD": str(preloaded)}
+        printed = subprocess.check_output([sys.executable, "-c", program], env=variables, text=True)
+        assert len(re.findall("^OpenBLAS .* apt install .*\n", printed)) == printed.count("\n") == lines

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,14 +17,12 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
 import pytest
-import train
-from common import training
 from helpers.faults import ctrl_c_raises
 from helpers.masks import write
 from helpers.programs import environment, free_ports
-from mlx_unpool_zoo import from_pretrained
+from mlx_unpool_zoo import from_pretrained, training
 
-SMALL = Path(__file__).parent / "helpers" / "small_training.py"
+SMALL = (Path(__file__).parent / "helpers" / "small_training.py",)
 TIMEOUT = 150  # seconds
 
 
@@ -53,7 +51,7 @@ class Run:
 
 
 @contextlib.contextmanager
-def started(program: object, folder: Path, count: int, *options: object) -> Iterator[Run]:
+def started(program: Sequence[object], folder: Path, count: int, *options: object) -> Iterator[Run]:
     """Connected processes of a program; the first writes into machine-0, the second into machine-1."""
     run, variables = Run([], []), environment()
     streams = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
@@ -66,7 +64,7 @@ def started(program: object, folder: Path, count: int, *options: object) -> Iter
             if rank:
                 time.sleep(0.6)  # a process that finds no listener would wait longer than that
             machine = folder / f"machine-{rank}"
-            command = [sys.executable, program, "--output", machine, *options]
+            command = [sys.executable, *program, "--output", machine, *options]
             run.logs.append(machine.with_suffix(".log"))
             with run.logs[-1].open("w") as log:
                 env = variables | {"MLX_RANK": str(rank)}
@@ -147,7 +145,7 @@ def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pa
 def test_two_processes_train_on_pictures_and_if_one_is_killed_the_best_model_is_there(tmp_path):
     data = write(tmp_path, [np.eye(16, dtype=np.uint8)] * 5)
     options = "--data", data, "--model", "segnet", "--batch", 2, "--save-every", 1, "--steps", 10_000
-    program, folder = train.__file__, tmp_path / "run"
+    program, folder = ("-m", "mlx_unpool_zoo", "train"), tmp_path / "run"
     with started(program, folder, 2, *options) as run:
         run.wait_until(lambda: "the best so far" in run.said()[0])
         run.processes[0].kill()

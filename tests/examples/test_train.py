@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -12,18 +11,18 @@ import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-import train
-from common.drawing import overlaid
-from common.files import reserved
-from common.folders import read_folders
-from common.pictures import Pictures
-from common.training import weighted_cross_entropy
 from helpers.faults import contents
 from helpers.masks import BLOCKS, COLOURS, TRUTH, TURNED, write
 from helpers.programs import call
-from helpers.small_models import randomised, save_state, small_model
+from helpers.small_models import randomised, save_state, small_model, vgg16_state
 from mlx.utils import tree_flatten
+from mlx_unpool_zoo.batches import Pictures
+from mlx_unpool_zoo.commands import train
+from mlx_unpool_zoo.commands.outputs import reserved
+from mlx_unpool_zoo.data import read
+from mlx_unpool_zoo.drawing import overlaid
 from mlx_unpool_zoo.enet import ENet
+from mlx_unpool_zoo.training import weighted_cross_entropy
 from PIL import Image
 
 ROOT = Path(__file__).parents[2]
@@ -45,33 +44,10 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
     png[24:26] = bits, 0  # the type of the colours: grey instead of a palette
     png[29:33] = crc32(png[12:29]).to_bytes(4, "big")
     path.write_bytes(png)
-    data = read_folders([tmp_path], 256)
+    data = read([tmp_path], 256)["train"]
     assert [entry["name"] for entry in data.classes] == ["0", "1", "2"]
     assert np.array_equal(data.pairs[0][1], TRUTH)
     assert data.pairs[0][1].dtype == np.uint8  # the masks of all pictures are in memory
-
-
-@pytest.mark.parametrize(
-    ("suffix", "kind", "largest", "white"),
-    [("png", np.uint16, 3000, 4096), ("tif", np.int32, 70, 128), ("tif", np.float32, 0.5, 1)],
-)
-def test_pictures_of_more_than_8_bits_have_one_white_level(suffix, kind, largest, white, tmp_path):
-    model = randomised(ENet(3))
-    path = write(tmp_path, {"a": BLOCKS, "b": BLOCKS}) / "images" / f"a.{suffix}"
-    path.with_suffix(".png").unlink()
-    image = Image.fromarray((BLOCKS * (largest / 2)).astype(kind))
-    image.save(path)
-    data = read_folders([tmp_path], 256)
-    assert data.white_level == white
-    (picture, _), (other, _) = data.pairs
-    assert np.array_equal(picture, (np.array(image) * (255 / white)).round()[..., None].repeat(3, -1))
-    assert (other == (40, 250, 90)).all()  # 8 bits
-    model.about.input["white_level"] = white
-    assert np.array_equal(model.predict(image), model.predict(picture))
-    if kind == np.float32:
-        Image.fromarray(np.array(image) * np.float32(np.nan)).save(path)
-    with pytest.raises(ValueError, match=rf"a.{suffix}: the values of the image must be 0 to .* but are "):
-        read_folders([tmp_path], 256, like=replace(data, white_level=white / 4))
 
 
 def test_photographs_are_turned_and_reduced_with_their_masks(tmp_path):
@@ -80,7 +56,7 @@ def test_photographs_are_turned_and_reduced_with_their_masks(tmp_path):
     (tmp_path / "images" / "a.png").unlink()
     photograph = Image.fromarray(np.rot90(truth * 255)).convert("RGB")
     photograph.save(tmp_path / "images" / "a.JPG", exif=TURNED, quality=95)
-    ((picture, reduced),) = read_folders([tmp_path], 30).pairs
+    ((picture, reduced),) = read([tmp_path], 30)["train"].pairs
     assert (picture.shape, reduced.shape) == ((30, 40, 3), (30, 40))
     middle = np.s_[5::10, 5::10]
     assert np.array_equal(picture[..., 0][middle] > 127, TRUTH % 2)
@@ -137,12 +113,22 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
     five, table = dict.fromkeys("abcde", TRUTH), b"0 x 1 1 1\n1 y 2 2 2\n"
     shades = np.arange(300, dtype=np.uint16)[None]
     for said, masks, change, options in (
-        ("masks/a.png has values without a class: 2. Classes: x, y.", five, {"classes.txt": table}, ()),
+        (
+            "masks/a.png has values without a class: 2 (33.3% of the pixels). Classes: x, y.",
+            five,
+            {"classes.txt": table},
+            (),
+        ),
         ("a line 'number name red green blue'", five, {"classes.txt": b"0 x 1 1\n1 y 2 2\n"}, ()),
         ("masks/e.png cannot be read as an image: ", five, {"masks/e.png": png[:-30]}, ()),
         ("images/e.png cannot be read as an image: cannot identify", five, {"images/e.png": b"GIF"}, ()),
         ("masks/e.png must have the size of its image", five, {"masks/e.png": TRUTH.T}, ()),
-        ("masks/a.png has numbers, but masks/e.png has colours", five, {"masks/e.png": COLOURS[TRUTH]}, ()),
+        (
+            "masks/e.png has colours, but the training masks have numbers",
+            five,
+            {"masks/e.png": COLOURS[TRUTH]},
+            (),
+        ),
         ("must have 2 to 254 classes, but has 300", dict.fromkeys("ab", shades), {}, ()),
         ("--validation is needed for fewer than 5 images", dict.fromkeys("abc", TRUTH), {}, ()),
         ("must contain images/ and masks/, train/ and tra", five, {}, ("--validation", tmp_path)),
@@ -168,16 +154,9 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
 
 def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
     """With the names of torchvision's ``vgg16_bn``, and an eighth of its channels."""
-    expected, target = randomised(zoo.SegNet.vgg16(12, width=1 / 8)), tmp_path / "start"
-    blocks = [block for stage in expected.encoder for block in stage.layers]
-    state = {"classifier.0.weight": mx.zeros((2, 2))}
-    for number, block in zip((0, 3, 7, 10, 14, 17, 20, 24, 27, 30, 34, 37, 40), blocks, strict=True):
-        state[f"features.{number}.weight"] = block.conv.weight.transpose(0, 3, 1, 2)
-        state[f"features.{number}.bias"] = block.conv.bias
-        state |= {f"features.{number + 1}.{name}": v for name, v in tree_flatten(block.norm.parameters())}
-        state[f"features.{number + 1}.num_batches_tracked"] = mx.array(7)
+    (expected, state), target = vgg16_state(), tmp_path / "start"
     source = save_state(tmp_path / "vgg16_bn.safetensors", state)
-    call("mlx_unpool_zoo.convert", "segnet", source, target, "--config", "num_classes=12")
+    call("convert", "segnet", source, target, "--config", "num_classes=3")
     model = zoo.from_pretrained(target)
     assert json.dumps(model.config) == json.dumps(expected.config)
     found, wanted = (dict(tree_flatten([s.parameters() for s in m.encoder])) for m in (model, expected))
@@ -210,27 +189,31 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     report, model = json.loads((output / "metrics.json").read_text()), zoo.from_pretrained(folder)
     assert (model.config["decoder"], model.config["decoder_kernel"]) == ("skip", 5)
     assert f"validation mean IoU {report['validation']['miou']:.3f}, the best so far" in said.stdout
-    whole = read_folders([data], 256)
-    for name, pictures in (("validation", whole.divided()[1]), ("test", whole)):
-        assert pictures.metrics_of(model) == report[name]  # of the weights that were written
+    records = read([data], 256, others={"test": [data]}, divided=True)
+    for split in ("validation", "test"):
+        assert (
+            Pictures.of(records[split]).metrics_of(model) == report[split]
+        )  # of the weights that were written
     assert model.about.input["side"] == 256
 
     # A second run: fewer classes, separate validation pictures, half the size, 16 bits.
     other = write(tmp_path / "other", dict.fromkeys("ab", BLOCKS % 2))
     grey = Image.fromarray(BLOCKS.astype(np.uint16) * 400)
-    grey.save(other / "images" / "a.png")
+    for name in "ab":
+        grey.save(other / "images" / f"{name}.png")
     options = "--data", other, "--validation", other / "images", other / "masks", "--side", 12
     with pytest.warns(UserWarning, match="new random values: classifier"):
         said = call("train.py", "--smoke", "--model", folder, *options, "--output", tmp_path / "b").stdout
-    assert said.startswith("segnet: 2 images, 2 for validation, 2 classes (0, 1). In images of m")
-    assert "white is 1024.\n" in said
+    assert said.startswith("segnet: 2 images, 2 for validation, 2 classes (0, 1).\n")
+    assert "black is 0 and white 800.\n" in said
+    assert "Warning: 2 of 2 images for validation are also for training.\n" in said
     again = zoo.from_pretrained(tmp_path / "b" / "segnet")
     assert [entry["name"] for entry in again.about.classes] == ["0", "1"]
 
     # Larger pictures are reduced as in training; their label maps have the size of the pictures.
     drawing = tmp_path / "new" / "classes.png"
     call("predict.py", tmp_path / "b" / "segnet", other / "images", "--output", drawing)
-    (seen, _), _ = read_folders([other], 12, like=replace(read_folders([other], 12), white_level=1024)).pairs
+    (seen, _), _ = read([other], 12)["train"].pairs
     with Image.open(tmp_path / "new" / "classes-a.png") as labels:
         assert np.array_equal(labels, again.predict(seen).repeat(2, 0).repeat(2, 1))
         assert np.array_equal(labels, again.predict(grey))
@@ -246,7 +229,9 @@ def test_training_on_camvid_and_with_names_of_classes(tmp_path):
     options = "--smoke", "--data", tmp_path / "c", "--output", tmp_path / "out", "--overwrite"
     said = call("train.py", *options).stdout
     assert said.startswith("enet: 3 images, 2 for validation, 1 for test, 12 classes (sky, building, pole")
-    assert "Not in the training masks: road, pavement, tree, sign, fence, car, pedestrian, bicyclist." in said
+    assert (
+        "Not in the masks for train: road, pavement, tree, sign, fence, car, pedestrian, bicyclist." in said
+    )
     said = call("train.py", *options, "--classes", tmp_path / "names.txt").stdout
     assert "3 classes (rock, sea, fire)" in said
     model = zoo.from_pretrained(tmp_path / "out" / "enet")
@@ -320,7 +305,7 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
         assert np.array_equal(labels, model.predict(image))
     monkeypatch.chdir(tmp_path)
     call("predict.py", "m", pictures / "a.png")
-    assert {path.name for path in Path("demo").iterdir()} == {"classes.png", "classes-a.png"}
+    assert {path.name for path in Path("runs").iterdir()} == {"classes.png", "classes-a.png"}
     (pictures / "b.png").rename(pictures / "b-a.png")
     Path("linked.png").hardlink_to(pictures / "a.png")
     before = contents(tmp_path)
@@ -329,7 +314,8 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
         assert said.startswith("--output would replace the input ")
     assert before == contents(tmp_path)
     picture, colours = np.full((1, 5, 3), (200, 100, 0)), ([255, 9, 9], [0, 200, 100])
-    found = overlaid(picture, np.array([[0, 1, 255, 255, 255]]), [{"colour": c} for c in colours])[0]
+    classes = [{"name": n, "colour": c} for n, c in zip("0a", colours)]
+    found = overlaid(picture, np.array([[0, 1, 255, 255, 255]]), classes)[0]
     assert found.tolist() == [[200, 100, 0], [110, 145, 45], *[[137, 122, 107]] * 2, [200, 100, 0]]
     small_model("quicknat")[0].save_pretrained("quicknat")
     (line,) = call("predict.py", "quicknat", pictures, status=1).stderr.splitlines()

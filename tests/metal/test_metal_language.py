@@ -10,6 +10,7 @@ from metal_host import Launch
 from support.kernel_cases import CHOSEN_CALLS
 
 pytest.importorskip("ziglang")
+pytestmark = pytest.mark.external
 
 
 def covering(launches: list[Launch]) -> list[Launch]:

@@ -9,7 +9,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mlx_unpool import __version__
+from .messages import pip_install
+
+try:
+    from mlx_unpool import __version__
+except ImportError:  # with this name, ``python -m`` prints the message as one line
+    raise ImportError(f"mlx_unpool_zoo needs MLX: {pip_install('zoo')}", name=__name__) from None
 
 if TYPE_CHECKING:
     from . import metrics, pytorch
@@ -47,7 +52,7 @@ def __getattr__(name: str) -> Any:
     except ImportError as error:
         raise ImportError(
             f"mlx_unpool_zoo needs {error.name}, which the extra [zoo] of mlx-unpool installs: "
-            'pip install "mlx-unpool[zoo] @ git+https://github.com/mlx-unpool/mlx-unpool"',
+            f"{pip_install('zoo')}",
             name=error.name,
         ) from None
     return modules[0] if wanted == [name] else next(vars(m)[name] for m in modules if name in vars(m))

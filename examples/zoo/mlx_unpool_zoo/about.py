@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import inspect
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, create_model
 from typing_extensions import NotRequired, TypedDict
 
-from .checkpoints import cut
+from .messages import cut
 
 Plane = Literal["axial", "coronal", "sagittal"]
 # Arguments of models are limited, because a file could ask for more modules than fit in memory.
@@ -19,6 +22,7 @@ Size = Annotated[int, Field(gt=0, le=65536)]
 Sizes = Annotated[Sequence[Size], Field(min_length=1, max_length=16)]
 Counts = Annotated[Sequence[Annotated[int, Field(gt=0, le=64)]], Field(min_length=1, max_length=16)]
 Channel = Annotated[int, Field(ge=0, le=255)]  # of a colour
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 # The normalisation of pictures from 0 to 255 for networks trained on ImageNet.
 IMAGENET: Any = {"scale": 1 / 255, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 RESEARCH = "Not for clinical use. For research only; not approved as a medical device."
@@ -41,7 +45,7 @@ class Normalisation(TypedDict):
     """A factor, then mean and standard deviation of each channel."""
 
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    mean: list[Annotated[float, Field(allow_inf_nan=False)]]
+    mean: list[Finite]
     std: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]]
 
 
@@ -53,6 +57,7 @@ class Input(TypedDict, total=False):
     multiple_of: Annotated[int, Field(gt=0, le=4096)]
     side: PositiveInt
     white_level: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    range: Annotated[list[Finite], Field(min_length=2, max_length=2)]  # values that become black and white
     normalisation: Normalisation | None
 
 
@@ -78,6 +83,56 @@ class About(BaseModel):
             super().__setattr__(name, value)
         except ValidationError as error:
             raise ValueError(f"[About] {in_one_line(error)}") from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What is known about a network, whatever its weights."""
+
+    # Texts for the model card and for programs.
+    paper: str
+    citation: str  # BibTeX
+    notice: str = ""  # a warning
+    cpu_notice: str = ""  # the time and the memory of a prediction, if programs should say it
+    # Inputs, and names and colours of the classes by their number: the defaults of ``about``.
+    input: Any = None
+    modalities: int = 0  # scans of a head in an input, of which slices may be channels
+    classes: Mapping[int, list[Any]] = dataclasses.field(default_factory=dict)
+    # The authors' weights.
+    names_of: str = ""  # their repository on GitHub, whose names of parameters are used
+    without_effect: frozenset[str] = frozenset()  # entries of configurations that do not affect the model
+    published_classes: Mapping[int, list[Any]] = dataclasses.field(default_factory=dict)
+
+
+@functools.cache
+def arguments_model(kind: Any) -> type[BaseModel]:
+    """What checks the arguments of a class, which its constructor annotates."""
+    hints = get_type_hints(kind.__init__, include_extras=True)
+    fields: Any = {name: (hint, ...) for name, hint in hints.items() if name != "return"}
+    return create_model(kind.__name__, __config__=ConfigDict(strict=True), **fields)
+
+
+def arguments_of(kind: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of a class by name, with defaults.
+
+    Raises:
+        TypeError: If one is missing or unknown.
+        ValueError: If one is not as the constructor annotates it.
+    """
+    signature = inspect.signature(kind)
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        unknown = [repr(name) for name in kwargs if name not in signature.parameters]
+        hint = f", and got {', '.join(unknown)}" if unknown and "missing" in str(error) else ""
+        known = ", ".join(signature.parameters)
+        raise TypeError(f"[{kind.__name__}] {error}{hint}; the arguments are {known}.") from None
+    bound.apply_defaults()
+    try:
+        arguments_model(kind).model_validate(bound.arguments)
+    except ValidationError as error:
+        raise ValueError(f"[{kind.__name__}] {in_one_line(error)}") from None
+    return bound.arguments
 
 
 class ConfigFile(BaseModel):

@@ -18,11 +18,11 @@ from __future__ import annotations
 import contextlib
 import io
 import pickle
+import pickletools
 import re
-import warnings
 import zipfile
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,6 +30,7 @@ import mlx.core as mx
 import numpy as np
 
 from .files import load_arrays
+from .messages import cut, warn
 
 # Keys under which checkpoints store the state dict.
 KEYS = ("state_dict", "model_state", "model_state_dict", "model", "network")
@@ -45,10 +46,11 @@ DTYPES |= {f"torch.uint{bits}": np.dtype(f"<u{bits // 8}") for bits in (16, 32, 
 DTYPES |= {"torch.BFloat16Storage": BFLOAT16, "torch.storage.UntypedStorage": np.dtype("u1")}
 MAGIC = 0x1950A86A20F9469CFC6C  # the first of the five pickles of a file before PyTorch 1.6
 LIMIT = 2**20  # of the objects that a pickle makes, and of the entries of a zip file
-# Opcodes that import registered classes, allocate memory, or need data from outside.
-REFUSED = b"".join((pickle.EXT1, pickle.EXT2, pickle.EXT4, pickle.BYTEARRAY8, pickle.NEXT_BUFFER))
-NUMBERS = b"".join((pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE))
-NESTS = b"".join((pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3, pickle.FROZENSET))
+# Opcodes that import registered classes, need data from outside, or are never written.
+REFUSED = {"EXT1", "EXT2", "EXT4", "NEXT_BUFFER", "READONLY_BUFFER", "DUP"}
+PUTS, GETS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}, {"GET", "BINGET", "LONG_BINGET"}
+# Those that make a tuple or a frozenset, or call something that may return its argument.
+NESTS = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "FROZENSET", "REDUCE", "NEWOBJ", "NEWOBJ_EX", "INST", "OBJ"}
 # What people take for a file of weights: how it starts, and what to do.
 OTHERS = {
     b"version https://git-lfs": "a Git LFS pointer. Download the file itself, for example with git lfs pull.",
@@ -58,12 +60,6 @@ OTHERS = {
     b"ustar": "a tar file. Unpack an archive; if PyTorch wrote it before 2017, save its content again with "
     "a newer version: torch.save(torch.load(old, weights_only=False), new).",
 }
-
-
-def cut(names: Sequence[str], count: int = 10, separator: str = ", ") -> str:
-    """The first names, which may come from a damaged file, in one line, and how many more there are."""
-    more = [f"... and {len(names) - count:,} more"] if len(names) > count else []
-    return separator.join([*(n if n.isprintable() else repr(n)[1:-1] for n in names[:count]), *more])
 
 
 def read_state(path: str | Path) -> dict[str, np.ndarray]:
@@ -110,6 +106,8 @@ def read_zip(content: bytes) -> Any:
     entries = {info.filename: info for info in zipfile.ZipFile(io.BytesIO(content)).infolist()}
     folder = next((n.removesuffix("data.pkl") for n in entries if re.fullmatch("[^/]*/data.pkl", n)), None)
     if folder is None:
+        if entries and all(name.endswith(".npy") for name in entries):
+            raise ValueError("it is a file of NumPy. Pass dict(numpy.load(path)), or a file of safetensors.")
         raise ValueError(f"it is a zip file of {cut([*entries], 3)}. Unpack it first.")
     if f"{folder}constants.pkl" in entries:
         raise ValueError(f"it is a TorchScript file. {HOW_TO_EXPORT}")
@@ -164,37 +162,47 @@ def storage(content: bytes, start: int, end: int, dtype: np.dtype, count: int) -
     return np.frombuffer(content, dtype, count, start)
 
 
-def tensor(flat: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> np.ndarray | None:
-    """A view of a storage; None without one."""
+def tensor(flat: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> np.ndarray | Foreign:
+    """A view of a storage."""
     numbers = (offset, *shape, *strides)
     if any(type(n) is not int or n < 0 for n in numbers) or len(shape) != len(strides):
         raise ValueError("it is damaged: a tensor has no valid shape and strides.")
     if flat is None or 0 in shape:
-        return None if flat is None else np.empty(shape, flat.dtype)
+        return Foreign() if flat is None else np.ndarray.__new__(Tensor, shape, flat.dtype)
     if offset + sum((n - 1) * step for n, step in zip(shape, strides)) >= flat.size:
         end = f"beyond its storage of {flat.size:,} elements."
         raise ValueError(f"it is damaged: a tensor {shape} reaches {end}")
     size = flat.itemsize
-    return np.ndarray(shape, flat.dtype, flat, offset * size, [step * size for step in strides])
+    return np.ndarray.__new__(
+        Tensor, shape, flat.dtype, flat, offset * size, [step * size for step in strides]
+    )
 
 
 def tensor_of_type(flat: Any, offset: Any, shape: Any, strides: Any, *options: Any) -> Any:
     """A view of a storage without a type, which is the third of the options."""
-    if not isinstance(options[2], np.dtype):
-        return Foreign("torch.Tensor")
-    return tensor(flat if flat is None else flat.view(options[2]), offset, shape, strides)
+    dtype = DTYPES.get(getattr(options[2], "kind", ""))
+    if dtype is None:
+        return named_class("torch.Tensor")()
+    return tensor(flat if flat is None else flat.view(dtype), offset, shape, strides)
 
 
 class Foreign:
-    """An object of a class, or the result of a function, that is not imported: its name and its state."""
+    """An object of a class, or the result of a function, that is not imported. ``kind`` is its name."""
 
-    __slots__ = ("kind", "state")
+    kind: ClassVar[str] = ""
+    state: Any = None
 
-    def __init__(self, kind: str) -> None:
-        self.kind, self.state = kind, None
+    def __new__(cls, *_: Any, **__: Any) -> Any:
+        return super().__new__(cls)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Foreign:
-        return Foreign(self.kind)
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Ignore the arguments."""
+
+    def __call__(self, *_: Any, **__: Any) -> Foreign:
+        return type(self)()
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
 
     def append(self, *_: Any) -> None:
         """Ignore items of a list, a set or a dict."""
@@ -202,69 +210,114 @@ class Foreign:
     extend = add = __setitem__ = append
 
 
+class Tensor(np.ndarray):
+    """An array whose state a pickle cannot change."""
+
+    def __setstate__(self, *_: Any) -> None:
+        """Ignore whether it needs a gradient, for example."""
+
+
+class Ordered(OrderedDict[Any, Any]):
+    """A dict whose state a pickle cannot change, and which empties the list that it is made of."""
+
+    def __init__(self, items: Any = None) -> None:
+        super().__init__(items or ())
+        if items:
+            items.clear()  # a small file could make many dicts of one long list
+
+    def __setstate__(self, *_: Any) -> None:
+        """Ignore the versions in a state dict, for example."""
+
+
+class NumPyType(Foreign):
+    """A pickled ``numpy.dtype`` of numbers."""
+
+    def __init__(self, code: Any = "", *_: Any) -> None:
+        if not (isinstance(code, str) and re.fullmatch("[fiuc][0-9]{1,2}|b1", code)):
+            raise ValueError("it has arrays of NumPy that do not consist of numbers.")
+        self.dtype = np.dtype(code.replace("b1", "?"))
+
+    def __setstate__(self, state: Any) -> None:
+        self.dtype = self.dtype.newbyteorder(">" if state[1] == ">" else "<")
+
+
+class NumPyArray(Foreign):
+    """A pickled ``numpy.ndarray``, which becomes one in ``arrays_of``."""
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, kind, is_fortran, data = state
+        if not isinstance(data, bytes):
+            raise ValueError("it has arrays of NumPy that Python 2 pickled. Load and save it with Python 3.")
+        self.array = numpy_array(data, kind, shape, "F" if is_fortran else "C")
+        self.shape, self.dtype = self.array.shape, self.array.dtype
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        return self.array
+
+
+def numpy_array(data: Any, kind: Any, shape: Any, order: Any) -> np.ndarray:
+    """An array of NumPy of bytes."""
+    return np.ndarray.__new__(Tensor, shape, kind.dtype, data, order=order)
+
+
 # What a pickle may call.
-KNOWN: dict[str, Callable[..., Any]] = {
-    "collections.OrderedDict": OrderedDict,
-    "builtins.set": set,
-    "__builtin__.set": set,
+CALLED: dict[str, Callable[..., Any]] = {
+    "builtins.set": lambda items=(): items,
+    "__builtin__.set": lambda items=(): items,
     "torch.Size": lambda sizes: sizes,
-    "torch.nn.parameter.Parameter": lambda data=None, *_: data,  # of models before PyTorch 0.4
+    "torch.nn.parameter.Parameter": lambda data, *_: data,  # of models before PyTorch 0.4
     "torch._utils._rebuild_parameter": lambda data, *_: data,
     "torch._utils._rebuild_parameter_with_state": lambda data, *_: data,
     "torch._utils._rebuild_tensor": tensor,
     "torch._utils._rebuild_tensor_v2": tensor,
     "torch._utils._rebuild_tensor_v3": tensor_of_type,
     "torch._tensor._rebuild_from_type_v2": lambda rebuild, kind, arguments, *_: rebuild(*arguments),
+    "_codecs.encode": lambda text, *_: text.encode("latin-1"),  # bytes in protocol 2
+    "__builtin__.bytes": lambda: b"",
 }
+for core in ("core", "_core"):
+    CALLED[f"numpy.{core}.multiarray._reconstruct"] = NumPyArray
+    CALLED[f"numpy.{core}.numeric._frombuffer"] = numpy_array
 
 
-def counted(load: Callable[[Any], None], code: int) -> Callable[[Any], None]:
-    """An opcode that counts what it makes: a pickle of at most a million objects is read.
+def named_class(path: str) -> type:
+    """A class that stands for the one with this name, or for a function.
 
-    A tuple or frozenset has at most 100,000 elements, those in others included: a few nested ones that
-    contain the one below twice have so many that no key of a dict can be hashed.
+    Everything that a pickle can name is such a class, because a pickle cannot change the state of a class.
     """
-    numbers, nests = code in NUMBERS, code in NESTS
-
-    def call(self: Any) -> None:
-        self.made += not numbers
-        load(self)
-        if max(self.made, len(self.memo)) > LIMIT:
-            raise ValueError("it makes more than a million objects.")
-        if nests:
-            made = self.stack[-1]
-            nested = (item for item in made if isinstance(item, tuple | frozenset))
-            length = len(made) + sum(self.lengths.get(id(item), 0) for item in nested)
-            if length > 100_000:
-                raise ValueError("it contains tuples with more than 100,000 elements.")
-            self.lengths[id(made)] = length
-
-    return call
+    if path in ("collections.OrderedDict", "numpy.dtype"):
+        return Ordered if "Ordered" in path else NumPyType
+    call = CALLED.get(path)
+    make = {"__new__": lambda cls, *arguments: call(*arguments)} if call else {}
+    return type("Foreign", (Foreign,), {"kind": path, **make})
 
 
-class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes can be replaced
-    """An unpickler for tensors, sets and ordered dicts; everything else becomes ``Foreign``.
+class InertUnpickler(pickle.Unpickler):
+    """An unpickler for tensors, arrays and ordered dicts; everything else becomes ``Foreign``.
 
     ``storage_of`` returns the array of a storage, for its key, dtype and number of elements.
     """
 
-    stack: list[Any]
-
     def __init__(self, file: io.BytesIO, storage_of: Callable[..., Any] | None) -> None:
+        check_opcodes(file)
         super().__init__(file, encoding="utf-8", errors="backslashreplace")
-        self.storage_of, self.made = storage_of, 0
-        self.storages: dict[Any, Any] = {}
-        self.lengths: dict[int, int] = {}  # of tuples, by id
+        self.storage_of, self.storages = storage_of, dict[Any, Any]()
+        self.classes: dict[str, type] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         path = f"{module}.{name}"
-        return DTYPES.get(path) or KNOWN.get(path) or Foreign(path)
+        if path not in self.classes:
+            self.classes[path] = named_class(path)
+        if len(self.classes) > LIMIT // 100:
+            raise ValueError(f"it names more than {LIMIT // 100:,} classes.")
+        return self.classes[path]
 
     def persistent_load(self, saved: Any) -> Any:
-        if saved[0] == "module":  # of a whole model before 1.6, with its source
+        if saved[0] == "module" and isinstance(saved[1], type):  # of a whole model before 1.6
             return saved[1]
-        kind, dtype, key, _, count, *view = saved
-        valid = kind == "storage" and isinstance(dtype, np.dtype) and type(count) is int and count >= 0
+        name, kind, key, _, count, *view = saved
+        dtype = DTYPES.get(getattr(kind, "kind", ""))
+        valid = name == "storage" and dtype and type(key) in (str, int) and type(count) is int and count >= 0
         if not (valid and self.storage_of):
             raise ValueError("it is damaged: a tensor has no valid storage.")
         if (key, dtype) not in self.storages:
@@ -274,26 +327,53 @@ class InertUnpickler(pickle._Unpickler):  # written in Python, so that opcodes c
             flat = flat[view[0][1] :][: view[0][2]]
         return flat
 
-    def load_build(self) -> None:
-        state, made = self.stack.pop(), self.stack[-1]
-        if isinstance(made, Foreign):  # of others: the versions of a state dict, for example
-            made.state = state
 
-    def load_reduce(self) -> None:
-        arguments, function = self.stack.pop(), self.stack.pop()
-        made = function(*arguments)
-        self.made += len(made) if isinstance(made, set | dict) else 0
-        self.stack.append(made)
+def check_opcodes(file: io.BytesIO) -> None:
+    """Refuse a pickle that would take much more memory or time than its length says, before it is loaded.
 
-    dispatch: ClassVar[dict[int, Any]] = {
-        code: counted(load, code) for code, load in pickle._Unpickler.dispatch.items() if code not in REFUSED
-    }
-    dispatch[pickle.BUILD[0]] = load_build
-    dispatch[pickle.REDUCE[0]] = dispatch[pickle.NEWOBJ[0]] = counted(load_reduce, pickle.REDUCE[0])
+    It makes at most a million objects. A tuple that is used again counts with all that is in it: a few, each
+    of which contains the one before twice, have so many elements that a key of a dict cannot be hashed. One
+    in which a thousand others lie in each other overflows the stack.
+    """
+    start, made, mark = file.tell(), 0, pickletools.markobject
+    stack, marks, memo = list[int](), list[int](), dict[int, int]()  # the sizes of tuples, 0 for others
+    for opcode, number, _ in opcodes(file):
+        name, before = opcode.name, opcode.stack_before
+        made += name not in PUTS
+        if name in REFUSED:
+            raise pickle.UnpicklingError(name)
+        if name in PUTS:
+            place = len(memo) if number is None else number
+            memo[place], made = stack[-1], max(made, place)  # memory is allocated up to this place
+        elif name == "MARK":
+            marks.append(len(stack))
+        elif name == "POP" and marks[-1:] == [len(stack)]:
+            marks.pop()
+        else:
+            first = marks.pop() if mark in before else len(stack) - len(before)
+            inside = stack[first:]
+            del stack[first - (before.index(mark) if mark in before else 0) :]
+            size = (len(inside) + sum(inside) + 100 * any(inside)) * (name in NESTS)
+            if name in GETS:
+                made += (size := memo[number])
+            stack += [size] * len(opcode.stack_after)
+            if size > 100_000:
+                raise ValueError("it has a tuple that is too long, or contains too many others.")
+        if made > LIMIT:
+            raise ValueError("it makes more than a million objects.")
+    file.seek(start)
+
+
+def opcodes(file: io.BytesIO) -> Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]]:
+    """The opcodes of a pickle."""
+    try:
+        yield from pickletools.genops(file)
+    except ValueError as error:
+        raise pickle.UnpicklingError(str(error)) from None
 
 
 def state_of(checkpoint: Any) -> dict[str, Any]:
-    """The arrays of the state dict in a checkpoint, without the prefix ``module.`` of ``DataParallel``.
+    """The arrays of the state dict in a checkpoint.
 
     A checkpoint is a state dict, a whole model, or a dict that contains either: under ``state_dict``,
     ``model_state``, ``model_state_dict``, ``model`` or ``network``, or under any other key if there is only
@@ -302,7 +382,7 @@ def state_of(checkpoint: Any) -> dict[str, Any]:
     """
     state, ignored = split_state(checkpoint)
     if ignored:
-        warnings.warn(f"Ignored entries that are not arrays: {cut(ignored)}.", stacklevel=2)
+        warn(f"Ignored entries that are not arrays: {cut(ignored)}.")
     return state
 
 
@@ -317,7 +397,7 @@ def split_state(checkpoint: Any) -> tuple[dict[str, Any], list[str]]:
     if not isinstance(checkpoint, Mapping):
         raise ValueError(f"not a state dict but {described(checkpoint)}. {HOW_TO_EXPORT}")
     arrays = {name: value for name, value in checkpoint.items() if hasattr(value, "shape")}
-    state = {name.removeprefix("module."): v for name, v in arrays.items() if isinstance(name, str)}
+    state = {name: value for name, value in arrays.items() if isinstance(name, str)}
     if not state:
         kinds = [f"{named(name)!r} is {described(checkpoint[name])}" for name in list(checkpoint)[:3]]
         raise ValueError(
@@ -342,7 +422,7 @@ def path_of(checkpoint: Any) -> tuple[str, ...]:
     if others := [repr("/".join(path)) for path in counts if path not in best and len(path) <= len(first)]:
         hint = "to use another one, see --key of the converter, or pass checkpoint[KEY]"
         used = "/".join(best[0])
-        warnings.warn(f"Used {used!r} of the checkpoint, not {cut(others)}; {hint}.", stacklevel=4)
+        warn(f"Used {used!r} of the checkpoint, not {cut(others)}; {hint}.")
     if counts or not isinstance(checkpoint, Mapping):
         return best[0] if counts else ()
     return tuple(key for key in KEYS if isinstance(checkpoint.get(key), Mapping | Foreign))[:1]
@@ -400,10 +480,10 @@ def state_of_foreign(model: Foreign) -> dict[str, Any]:
         if not (isinstance(parts, dict) and all(isinstance(parts.get(kind), dict) for kind in kinds)):
             raise ValueError(f"not a model but {described(module)}. {HOW_TO_EXPORT}")
         left_out = parts.get("_non_persistent_buffers_set")
-        left_out = left_out if isinstance(left_out, set) else ()
+        left_out = {n for n in left_out if isinstance(n, str)} if isinstance(left_out, set | list) else set()
         own = parts["_parameters"] | {n: v for n, v in parts["_buffers"].items() if n not in left_out}
         # A module may be in several others, but in a small file one can be twice in the next one, on and on.
-        length += sum(len(prefix) + len(str(name)) + 1 for name in (*own, *parts["_modules"]))
+        length += sum(len(prefix) + len(str(name)) + 1 for name in (*own, *parts["_modules"], *left_out))
         if length > 10**7:
             raise ValueError(
                 "the names in a model must have at most 10 million characters, but these have more, or a "
@@ -444,9 +524,10 @@ def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
             elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
                 value = value.astype(mx.float32)
             array = np.asarray(value)
-            if isinstance(array.base, np.ndarray):  # a view
-                left += 4 * array.base.nbytes * (id(array.base) not in storages) - array.size
-                storages.add(id(array.base))
+            owner = value.base if isinstance(value, np.ndarray) else array.base
+            if isinstance(owner, np.ndarray):  # a view
+                left += 4 * owner.nbytes * (id(owner) not in storages) - array.size
+                storages.add(id(owner))
             if left < 0:
                 raise ValueError(f"{name} {array.shape} is expanded from a few stored elements.")
             if array.dtype == BFLOAT16:

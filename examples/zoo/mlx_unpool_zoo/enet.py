@@ -16,7 +16,7 @@ import numpy as np
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .about import CITATIONS, About, Size
+from .about import CITATIONS, Facts, Size
 from .classes import CAMVID
 from .layers import BatchNorm
 from .model import Model
@@ -140,22 +140,20 @@ class ENet(Model):
     """
 
     model_type: ClassVar[str] = "enet"
-    citation: ClassVar[str] = CITATIONS["paszke2016enet"]
-    default_about: ClassVar[About] = About(
+    facts: ClassVar[Facts] = Facts(
         paper="Paszke, Chaurasia, Kim and Culurciello, ENet, arXiv:1606.02147 (2016)",
+        citation=CITATIONS["paszke2016enet"],
         input={
-            "planes": 3,
             "size": "multiples of 8",
             "multiple_of": 8,
             "normalisation": None,  # 0 to 255, as in the training of the published weights
         },
+        names_of="ntkhoa95/ENet_PyTorch",
+        published_classes={12: CAMVID},
     )
-    names_of: ClassVar[str] = "ntkhoa95/ENet_PyTorch"
-    published_tables: ClassVar[Mapping[int, list[Any]]] = {12: CAMVID}
 
     def __init__(self, num_classes: Size) -> None:
-        super().__init__()
-        self.takes(3)
+        super().__init__(3)
         self.initial = Initial()
         self.stage1 = [Down(16, 64, 0.01), *(Bottleneck(64, dropout=0.01) for _ in range(4))]
         self.stage2 = [Down(64, 128), *dilated_stage()]

@@ -24,7 +24,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from .about import CITATIONS, About, Size
+from .about import CITATIONS, RESEARCH, Facts, Size
 from .classes import CEREBNET, FASTSURFER
 from .layers import BatchNorm
 from .stages import FourStages
@@ -36,7 +36,7 @@ CropPosition = Literal["center", "top_left", "top_right", "bottom_left", "bottom
 def slices(count: int, size: str, multiple_of: int = 1) -> Any:
     """The entries of ``about.input`` for a number of neighbouring slices."""
     normalisation = {"scale": 1 / 255, "mean": [0.0] * count, "std": [1.0] * count}
-    return {"planes": count, "size": size, "multiple_of": multiple_of, "normalisation": normalisation}
+    return {"size": size, "multiple_of": multiple_of, "normalisation": normalisation}
 
 
 # fmt: off
@@ -46,6 +46,10 @@ WITHOUT_EFFECT = frozenset([
     "num_filters_last", "out_tensor_height", "out_tensor_width", "padded_size", "weight_mask",
 ])
 # fmt: on
+# What the networks have in common.
+fastsurfer_facts = functools.partial(
+    Facts, names_of="Deep-MI/FastSurfer", notice=RESEARCH, modalities=1, without_effect=WITHOUT_EFFECT
+)
 
 
 class CompetitiveBlock(nn.Module):
@@ -95,7 +99,19 @@ class CompetitiveBlock(nn.Module):
         return self[f"{self.norm}{self.last + 1}"](self[f"conv{self.last}"](x))
 
 
-class FastSurferCNN(FourStages, num_classes=79, num_channels=7):
+def add_competitive_blocks(model: FourStages, inputs: int, convolutions: int = 4) -> None:
+    """Add the blocks of a FastSurferCNN for an input of so many channels."""
+    config, filters = model.config, model.config["num_filters"]
+    kernel = config["kernel_h"], config["kernel_w"]
+
+    def block(inputs: int = filters, start: str = "compete") -> CompetitiveBlock:
+        options: Any = {"stride": config["stride_conv"], "start": start, "convolutions": convolutions}
+        return CompetitiveBlock(inputs, filters, kernel, **options)
+
+    model.add_blocks(block(inputs, "normalise"), block, block)
+
+
+class FastSurferCNN(FourStages):
     """FastSurferCNN: segments slices of T1-weighted head scans; four pooling and four unpooling layers.
 
     ``FastSurferCNN()(slices)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7).
@@ -117,30 +133,23 @@ class FastSurferCNN(FourStages, num_classes=79, num_channels=7):
     """
 
     model_type: ClassVar[str] = "fastsurfer_cnn"
-    default_about: ClassVar[About] = About(
+    facts: ClassVar[Facts] = fastsurfer_facts(
         paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012",
+        citation=CITATIONS["henschel2020fastsurfer"],
         input=slices(7, "multiples of 16; 256 x 256 slices of 1 mm as published", 16),
+        classes=FASTSURFER,
     )
-    names_of: ClassVar[str] = "Deep-MI/FastSurfer"
-    citation: ClassVar[str] = CITATIONS["henschel2020fastsurfer"]
-    class_tables: ClassVar[Mapping[Any, list[Any]]] = FASTSURFER
-    decoders: ClassVar[tuple[str, ...]] = ("decode4", "decode3", "decode2", "decode1")
-    first_weight: ClassVar[str] = "encode1.conv0.weight"
     convolutions: ClassVar[int] = 4  # of a block
-    without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT
 
-    def __init__(self, **shared: Any) -> None:
-        super().__init__(**shared)
-        filters, kernel = shared["num_filters"], (shared["kernel_h"], shared["kernel_w"])
-        options: Any = {"stride": shared["stride_conv"], "convolutions": self.convolutions}
-
-        def block(inputs: int = filters, start: str = "compete") -> CompetitiveBlock:
-            return CompetitiveBlock(inputs, filters, kernel, start=start, **options)
-
-        self.add_blocks(block(shared["num_channels"], "normalise"), block, block)
+    def __init__(
+        self, num_classes: Size = 79, num_channels: Size = 7, num_filters: Size = 64, kernel_h: Size = 5,
+        kernel_w: Size = 5, kernel_c: Size = 1, stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2,
+    ) -> None:  # fmt: skip
+        super().__init__(num_channels)
+        add_competitive_blocks(self, num_channels, self.convolutions)
 
 
-class CerebNet(FastSurferCNN, num_classes=28):
+class CerebNet(FastSurferCNN):
     """CerebNet: segments 27 structures of the cerebellum; a FastSurferCNN with three convolutions per block.
 
     ``CerebNet()(slices)`` returns class scores (N, H, W, 28) of slices (N, H, W, 7). As published, slices are
@@ -161,18 +170,24 @@ class CerebNet(FastSurferCNN, num_classes=28):
     """
 
     model_type: ClassVar[str] = "cerebnet"
-    default_about: ClassVar[About] = About(
+    facts: ClassVar[Facts] = fastsurfer_facts(
         paper="Faber et al., CerebNet, NeuroImage 264 (2022), 119703",
+        citation=CITATIONS["faber2022cerebnet"],
         input=slices(7, "multiples of 16; 128 x 128 slices of 1 mm as published", 16),
+        classes=CEREBNET,
+        # "height" and "width" are those of the patches that the authors train on.
+        without_effect=WITHOUT_EFFECT | {"height", "width", "plane"},
     )
-    # "height" and "width" are those of the patches that the authors train on.
-    without_effect: ClassVar[frozenset[str]] = WITHOUT_EFFECT | {"height", "width", "plane"}
-    citation: ClassVar[str] = CITATIONS["faber2022cerebnet"]
-    class_tables: ClassVar[Mapping[Any, list[Any]]] = CEREBNET
     convolutions: ClassVar[int] = 3
 
+    def __init__(
+        self, num_classes: Size = 28, num_channels: Size = 7, num_filters: Size = 64, kernel_h: Size = 5,
+        kernel_w: Size = 5, kernel_c: Size = 1, stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2,
+    ) -> None:  # fmt: skip
+        super().__init__(**self.config)
 
-class FastSurferVINN(FastSurferCNN, num_filters=71, kernel_h=3, kernel_w=3):
+
+class FastSurferVINN(FourStages):
     """FastSurferVINN: a FastSurferCNN between two resizings, for scans of any resolution.
 
     Feature maps are resized to a resolution of 1 mm, processed by the FastSurferCNN, resized to that of the
@@ -200,33 +215,31 @@ class FastSurferVINN(FastSurferCNN, num_filters=71, kernel_h=3, kernel_w=3):
     """
 
     model_type: ClassVar[str] = "fastsurfer_vinn"
-    default_about: ClassVar[About] = About(
+    facts: ClassVar[Facts] = fastsurfer_facts(
         paper="Henschel, Kügler and Reuter, FastSurferVINN, NeuroImage 251 (2022), 118933",
+        citation=CITATIONS["henschel2022fastsurfervinn"],
         input=slices(7, "any; 320 x 320 as published"),
+        classes=FASTSURFER,
     )
-    citation: ClassVar[str] = CITATIONS["henschel2022fastsurfervinn"]
+    first_blocks: ClassVar[tuple[str, ...]] = ("inp_block",)  # one for each modality
 
     def __init__(
-        self,
-        num_filters_interpol: Size = 32,
-        *,
-        height: Size = 256,
-        width: Size = 256,
-        interpolation_mode: ResizeMode = "bilinear",
-        crop_position: CropPosition = "top_left",
-        **shared: Any,
-    ) -> None:
-        super().__init__(**shared | {"num_channels": num_filters_interpol})
+        self, num_classes: Size = 79, num_channels: Size = 7, num_filters: Size = 71,
+        num_filters_interpol: Size = 32, kernel_h: Size = 3, kernel_w: Size = 3, kernel_c: Size = 1,
+        stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256, width: Size = 256,
+        interpolation_mode: ResizeMode = "bilinear", crop_position: CropPosition = "top_left",
+    ) -> None:  # fmt: skip
+        super().__init__(num_channels)
+        add_competitive_blocks(self, num_filters_interpol)
         # As in the authors' code, ``width`` is the number of rows and ``height`` that of columns.
         self.inner_size = (width, height)
         self.interpolation_mode, self.crop_position = interpolation_mode, crop_position
-        self.takes(shared["num_channels"])
-        inputs, filters = shared["num_channels"] // self.modalities, shared["num_filters"]
-        kernel, stride = (shared["kernel_h"], shared["kernel_w"]), shared["stride_conv"]
-        block = functools.partial(CompetitiveBlock, kernel_size=kernel, stride=stride, norm="gn")
-        for name in ["inp_block"] if self.modalities == 1 else ["m1_inp_block", "m2_inp_block"]:
-            self[name] = block(inputs, num_filters_interpol, start="normalise")
-        self.outp_block = block(filters + num_filters_interpol, filters, start="activate")
+        options: Any = {"kernel_size": (kernel_h, kernel_w), "stride": stride_conv, "norm": "gn"}
+        inputs, outputs = num_channels // len(self.first_blocks), num_filters_interpol
+        for name in self.first_blocks:
+            self[name] = CompetitiveBlock(inputs, outputs, start="normalise", **options)
+        both = num_filters + num_filters_interpol
+        self.outp_block = CompetitiveBlock(both, num_filters, start="activate", **options)
 
     def __call__(self, x: mx.array, scale_factor: Any = 1.0, scale_factor_out: Any = None) -> mx.array:
         """Class scores of slices at the resolution of the scan.
@@ -285,15 +298,14 @@ class FastSurferVINN(FastSurferCNN, num_filters=71, kernel_h=3, kernel_w=3):
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        name = "inp_block" if cls.modalities == 1 else "m1_inp_block"
-        first = state[f"{name}.conv0.weight"]
+        first = state[f"{cls.first_blocks[0]}.conv0.weight"]
         return super().config_of(state) | {
-            "num_channels": cls.modalities * first.shape[1],
+            "num_channels": len(cls.first_blocks) * first.shape[1],
             "num_filters_interpol": first.shape[0],
         }
 
 
-class HypVINN(FastSurferVINN, num_classes=27, num_channels=14, num_filters=80, num_filters_interpol=64):
+class HypVINN(FastSurferVINN):
     """HypVINN: segments the hypothalamus and nearby structures in T1- and T2-weighted slices, or one of them.
 
     A FastSurferVINN with a first block for each modality, whose outputs are averaged.
@@ -318,20 +330,25 @@ class HypVINN(FastSurferVINN, num_classes=27, num_channels=14, num_filters=80, n
     """
 
     model_type: ClassVar[str] = "hypvinn"
-    default_about: ClassVar[About] = About(
+    facts: ClassVar[Facts] = fastsurfer_facts(
         paper="Estrada et al., FastSurfer-HypVINN, Imaging Neuroscience 1 (2023)",
+        citation=CITATIONS["estrada2023hypvinn"],
         input=slices(14, "any; 320 x 320 as published"),
+        modalities=2,
     )
-    citation: ClassVar[str] = CITATIONS["estrada2023hypvinn"]
-    class_tables: ClassVar[Mapping[Any, list[Any]]] = {}
-    modalities: ClassVar[int] = 2
+    first_blocks: ClassVar[tuple[str, ...]] = ("m1_inp_block", "m2_inp_block")
 
-    def __init__(self, **shared: Any) -> None:
-        if (channels := shared["num_channels"]) % 2:
+    def __init__(
+        self, num_classes: Size = 27, num_channels: Size = 14, num_filters: Size = 80,
+        num_filters_interpol: Size = 64, kernel_h: Size = 3, kernel_w: Size = 3, kernel_c: Size = 1,
+        stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256, width: Size = 256,
+        interpolation_mode: ResizeMode = "bilinear", crop_position: CropPosition = "top_left",
+    ) -> None:  # fmt: skip
+        super().__init__(**self.config)
+        if num_channels % 2:
             raise ValueError(
-                f"[HypVINN] 'num_channels' must be even, for two modalities, but got {channels}."
+                f"[HypVINN] 'num_channels' must be even, for two modalities, but got {num_channels}."
             )
-        super().__init__(**shared)
         self.mod_weights = mx.full((2,), 0.5)
 
     def __call__(  # type: ignore[override]

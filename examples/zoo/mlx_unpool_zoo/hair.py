@@ -20,9 +20,9 @@ from PIL import Image
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .about import CITATIONS, About, Size
+from .about import CITATIONS, Facts, Size
+from .messages import cut
 from .model import Model
-from .pytorch import cut
 
 SIDE = 512  # of the inputs of the published weights, whatever the shape of the photograph
 STEP = 200  # the largest distance of the squares in which a wide picture is segmented, in pixels
@@ -134,21 +134,19 @@ class HairSegmenter(Model):
     """
 
     model_type: ClassVar[str] = "hair"
-    citation: ClassVar[str] = CITATIONS["tkachenka2019hair"]
-    default_about: ClassVar[About] = About(
+    facts: ClassVar[Facts] = Facts(
         paper="Tkachenka et al., Real-time hair segmentation on mobile GPUs, arXiv:1907.06740 (2019)",
+        citation=CITATIONS["tkachenka2019hair"],
         input={
-            "planes": 4,
             "size": "multiples of 32; 512 x 512 as published",
             "multiple_of": 32,
             "normalisation": {"scale": 1 / 255, "mean": [0.0] * 4, "std": [1.0] * 4},
         },
+        classes={2: HAIR},
     )
-    class_tables: ClassVar[Mapping[int, list[Any]]] = {2: HAIR}
 
     def __init__(self, num_classes: Size = 2) -> None:
-        super().__init__()
-        self.takes(4, pictures=3)
+        super().__init__(4, picture_channels=3)
         # Modules and their layers are in the order in which TensorFlow numbers them.
         first, second = nn.Conv2d(4, 8, 2, stride=2), nn.Conv2d(8, 32, 2, stride=2)
         self.stem = nn.Sequential(first, nn.PReLU(8), second, nn.PReLU(32))
@@ -220,6 +218,15 @@ class HairSegmenter(Model):
             return super().predict(images, *args, **kwargs)
         pictures, single = self._batch(images)
         found = [(self.mask(picture) > 0.5).astype(np.uint8) for picture in pictures]
+        return found[0] if single else np.stack(found)
+
+    def probabilities(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+        """The probability of every class of every pixel; that of hair is ``mask``. See ``Model``."""
+        if self.about.input.get("side") or self.config["num_classes"] != 2:
+            return super().probabilities(images, *args, **kwargs)
+        pictures, single = self._batch(images)
+        masks = [self.mask(picture) for picture in pictures]
+        found = [np.stack([1 - mask, mask], axis=-1) for mask in masks]
         return found[0] if single else np.stack(found)
 
     def _normalised(self, values: np.ndarray) -> mx.array:

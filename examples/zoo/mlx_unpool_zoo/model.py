@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
+import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,15 +15,15 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
-from pydantic import ConfigDict, ValidationError, validate_call
 from typing_extensions import Self
 
 import mlx_unpool
 
-from . import pictures, pytorch, saving
-from .about import About, ConfigFile, check_about, in_one_line, naming
-from .checkpoints import arrays_of, config_of, cut, state_of
-from .published import PUBLISHED, published_folder
+from . import inputs, pytorch, saving
+from .about import About, ConfigFile, Facts, arguments_of, check_about, naming
+from .checkpoints import arrays_of, config_of, read_checkpoint, state_of
+from .messages import cut, warn
+from .published import PUBLISHED, cache_of, downloaded
 
 MODELS: dict[str, type[Any]] = {}  # by model_type
 DTYPES = {name: getattr(mx, name) for name in ("float32", "float16", "bfloat16", "float64")}
@@ -30,46 +31,17 @@ DTYPES = {name: getattr(mx, name) for name in ("float32", "float16", "bfloat16",
 ALIASES = dict.fromkeys(("classes", "num_class", "n_classes"), "num_classes")
 
 
-def checked(init: Callable[..., None]) -> Callable[..., None]:
-    """A constructor that checks its arguments and stores them, with defaults, as ``config``."""
-    signature = inspect.signature(init)
-    validated = validate_call(config=ConfigDict(strict=True))(init)
-
-    @functools.wraps(init)
-    def call(self: Model, *args: Any, **kwargs: Any) -> None:
-        try:
-            bound = signature.bind(self, *args, **kwargs)
-        except TypeError as error:  # a missing or unexpected argument
-            unknown = [repr(name) for name in kwargs if name not in signature.parameters]
-            hint = f", and got {', '.join(unknown)}" if unknown and "missing" in str(error) else ""
-            known = ", ".join(list(signature.parameters)[1:])
-            raise TypeError(f"[{type(self).__name__}] {error}{hint}; the arguments are {known}.") from None
-        try:
-            bound.apply_defaults()
-            arguments = {name: value for name, value in bound.arguments.items() if name != "self"}
-            if "config" not in vars(self):  # not the constructor of a base class
-                # mlx.nn.Module would treat the entries of a dict as parameters.
-                object.__setattr__(self, "config", arguments)
-                self.about = self.default_about.model_copy(deep=True)
-                count = arguments.get("num_classes")  # not checked yet: it may be a list
-                count = count if isinstance(count, int) else None
-                self.about.classes = self.class_tables.get(count, [])
-            validated(self, **arguments)
-        except ValidationError as error:
-            raise ValueError(f"[{type(self).__name__}] {in_one_line(error)}") from None
-
-    return call
-
-
 class Model(nn.Module):
     """Base class of the models: predict, load, save, upload, convert the authors' weights.
 
     Attributes:
         config: Arguments of the model, with defaults.
+        channels, dims, smallest: Channels and spatial dimensions of inputs, and their smallest size.
+        picture_channels: Channels of the images that ``predict`` accepts; inputs may have further ones.
         about: Information saved with the model; setting an invalid entry raises ValueError.
         about.input: ``planes`` (channels), ``size`` (supported sizes, as text), ``multiple_of`` (sizes are
             padded to a multiple of it), ``normalisation`` (None, or ``scale``, ``mean`` and ``std``), after
-            training ``side`` (see ``Model.predict``) and ``white_level`` (see ``Model.preprocess``).
+            training ``side`` (see ``Model.predict``) and ``range`` (see ``Model.preprocess``).
         about.classes: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label``
             (its number in masks).
         about.plane: ``"axial"``, ``"coronal"``, ``"sagittal"`` or None.
@@ -78,56 +50,57 @@ class Model(nn.Module):
         about.licence, about.licence_link, about.licence_text: The licence of the weights, for the card.
     """
 
-    model_type: ClassVar[str] = ""
-    default_about: ClassVar[About]
-    names_of: ClassVar[str] = ""  # the repository on GitHub whose names of parameters are used
-    citation: ClassVar[str] = ""  # BibTeX
-    medical: ClassVar[bool] = False  # inputs are scans of a head, of which slices may be channels
-    notice: ClassVar[str] = ""  # for the model card; programs print it
-    cpu_notice: ClassVar[str] = ""  # the time and the memory of a prediction, if programs should say it
-    modalities: ClassVar[int] = 1  # scans of one head in the channels of an input
-    class_tables: ClassVar[Mapping[Any, list[Any]]] = {}  # by number of classes
-    published_tables: ClassVar[Mapping[Any, list[Any]]] = {}  # the same, for weights of the authors
-    # Entries of the authors' configurations that do not affect the model.
-    without_effect: ClassVar[frozenset[str]] = frozenset()
+    model_type: ClassVar[str]
+    facts: ClassVar[Facts]
 
     config: dict[str, Any]
     about: About
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "__init__" in vars(cls):
-            cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
         if "model_type" in vars(cls):
             MODELS[cls.model_type] = cls
 
-    def takes(self, channels: int, dims: int = 2, smallest: int = 1, *, pictures: int | None = None) -> None:
-        """Set the number of channels and of spatial dimensions of the inputs, and the smallest size.
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Check the arguments, before the constructor runs, and keep them as ``config``."""
+        model = super().__new__(cls)
+        # mlx.nn.Module would treat the entries of a dict as parameters.
+        object.__setattr__(model, "config", arguments_of(cls, args, kwargs))
+        return model
 
-        ``pictures``: channels of the images that ``predict`` accepts, if the inputs have further ones.
-        """
-        object.__setattr__(self, "_inputs", (channels, dims))
-        object.__setattr__(self, "_pictures", pictures or channels)
-        object.__setattr__(self, "_smallest", smallest)
-        self.about.input["planes"] = channels
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]:
+        """What ``copy`` and ``pickle`` pass to ``__new__``."""
+        return (), self.config
+
+    def __init__(
+        self, channels: int, dims: int = 2, smallest: int = 1, picture_channels: int | None = None
+    ) -> None:
+        """Set the attributes with these names, and ``about``."""
+        super().__init__()
+        self.channels, self.dims, self.smallest = channels, dims, smallest
+        self.picture_channels = picture_channels or channels
+        facts, entries = self.facts, {"planes": channels} | self.facts.input
+        classes = facts.classes.get(self.config["num_classes"], [])
+        self.about = About(paper=facts.paper, input=entries, classes=classes)  # copies of these
 
     def check_about(self) -> None:
         """Raise ValueError if an entry of ``about`` is invalid or does not fit the model."""
-        check_about(self.about, self.config["num_classes"], self._inputs[0])
+        check_about(self.about, self.config["num_classes"], self.channels)
 
     # Inputs and predictions.
 
     def check_input(self, x: mx.array) -> None:
         """Raise an error if an input is not an array of MLX with the shape (N, ..., channels)."""
-        pictures.check_input(x, type(self).__name__, self._inputs, self._smallest)
+        inputs.check_input(x, type(self).__name__, (self.channels, self.dims), self.smallest)
 
     def preprocess(self, images: Any) -> mx.array:
         """Images as an input of the model, normalised and padded at the bottom and right.
 
         Args:
             images: A Pillow image or an array (H, W, channels), or several of the same size in a list or an
-                array. Values are 0 to 255 (uint8) or 0 to 1 (floating point), and in grey Pillow images of
-                more than 8 bits 0 to ``about.input["white_level"]`` (default: 65535; 1 for floats). An axis
+                array. Values are 0 to 255 (uint8) or 0 to 1 (floating point). In grey Pillow images of more
+                than 8 bits they are those of ``about.input["range"]``, with others clipped (without it 0 to
+                65535, 0 to 1 for floats, or 0 to ``white_level`` of older models). An axis
                 of one channel may be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2)
                 for two modalities; neighbouring slices are its channels. Signals and 3-D inputs: not scaled.
 
@@ -149,29 +122,46 @@ class Model(nn.Module):
         Returns:
             A NumPy array of integers, (H, W) for one image and (N, H, W) for a batch or a volume.
         """
-        (values, single), predictions = self._batch(images), []
+        return self._for_each(inputs.classes_of, images, args, kwargs)
+
+    def probabilities(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
+        """The probability of every class at every position of images: the softmax of the scores.
+
+        Images are processed as by ``Model.predict``. The probabilities of an image that was scaled down are
+        scaled up linearly (bilinearly in 2-D).
+
+        Args:
+            images, args, kwargs: As for ``Model.predict``.
+
+        Returns:
+            A float32 NumPy array, (H, W, classes) for one image and (N, H, W, classes) for several.
+        """
+        return self._for_each(inputs.probabilities_of, images, args, kwargs)
+
+    def _for_each(
+        self, made_of: Callable[..., np.ndarray], images: Any, args: Any, kwargs: Any
+    ) -> np.ndarray:
+        """What a function makes of the scores of each image, its size for the model and its own size."""
+        (values, single), found = self._batch(images), []
         # A change of the mode would affect other threads that use the model.
         training = any(module.training for module in self.modules())
-        model: Any = pictures.copied(self).eval() if training else self
+        model: Any = inputs.copied(self).eval() if training else self
         for image in values:
-            small = pictures.reduced(image, self.about.input.get("side"))
+            small = inputs.reduced(image, self.about.input.get("side"))
             scores = model(model._normalised(small[None]), *args, **kwargs)
-            kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
-            classes = np.array(mx.argmax(scores[0], axis=-1).astype(kind))
-            predictions.append(pictures.enlarged(classes, small.shape, image.shape))
-        return predictions[0] if single else np.stack(predictions)
+            found.append(made_of(scores[0], small.shape, image.shape))
+        return found[0] if single else np.stack(found)
 
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
         """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
         self.check_about()
-        white, modalities = self.about.input.get("white_level"), self.modalities if self.medical else 0
-        kind, dims = type(self).__name__, self._inputs[1]
-        return pictures.batch_of(images, kind, self._pictures, dims, modalities, white)
+        kind, how = type(self).__name__, self.about.input
+        return inputs.batch_of(images, kind, self.picture_channels, self.dims, self.facts.modalities, how)
 
     def _normalised(self, values: np.ndarray) -> mx.array:
         """A batch as the model was trained on it, padded with its edges to a multiple of the size."""
         multiple, how = self.about.input.get("multiple_of", 1), self.about.input.get("normalisation")
-        values = pictures.normalised(values, self._inputs[1], multiple, how)
+        values = inputs.normalised(values, self.dims, multiple, how)
         parameters = dict(tree_flatten(self.parameters())).values()
         dtype = next(v.dtype for v in parameters if mx.issubdtype(v.dtype, mx.floating))
         return mx.array(values).astype(dtype)
@@ -216,7 +206,7 @@ class Model(nn.Module):
         """
         folder, name = Path(path_or_hub_id), str(path_or_hub_id)
         if not folder.is_dir() and name in PUBLISHED:
-            folder = published_folder(name, MODELS[name], cache_dir, local_files_only)
+            folder = published_folder(name, cache_of(cache_dir), local_files_only)
         elif not folder.is_dir():
             options = {"cache_dir": cache_dir, "local_files_only": local_files_only}
             folder = saving.hub_folder(name, revision=revision, token=token, **options)
@@ -236,7 +226,7 @@ class Model(nn.Module):
     def _created(cls, file: ConfigFile, arguments: dict[str, Any]) -> Self:
         """A new model as described by the content of config.json, before it is quantised."""
         if file.model_extra:
-            warnings.warn(f"Unknown keys of config.json: {[*file.model_extra]}", stacklevel=3)
+            warn(f"Unknown keys of config.json: {[*file.model_extra]}")
         kinds = {name: kind for name, kind in MODELS.items() if issubclass(kind, cls)}
         if file.model_type not in kinds:
             kind = getattr(MODELS.get(file.model_type), "__name__", "")
@@ -251,8 +241,6 @@ class Model(nn.Module):
         if isinstance(entries := file.about.get("input", {}), dict):
             file.about["input"] = defaults["input"] | entries
         model.about = About(**defaults | file.about)
-        if model.about.base_model == model.names_of:  # of an older version, which set it for all models
-            model.about.base_model = ""
         model.check_about()
         layers = dict(model.named_modules())
         if bad := [n for n in file.quantization if not hasattr(layers.get(n), "to_quantized")]:
@@ -273,15 +261,27 @@ class Model(nn.Module):
         """
         self.check_about()
         self.check_finite()
-        saving.write_folder(self, Path(folder))
+        quantization = {
+            name: {key: getattr(layer, key) for key in ("group_size", "bits", "mode")}
+            for name, layer in self.named_modules()
+            if isinstance(layer, nn.QuantizedLinear)
+        }
+        about = self.about.model_dump()
+        file = ConfigFile(
+            model_type=self.model_type, config=self.config, about=about, quantization=quantization
+        )
+        weights, card = dict(tree_flatten(self.parameters())), str(self.model_card())
+        saving.write_folder(Path(folder), weights, file, card, self.about.licence_text)
 
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
         """Upload the model to a repository, created if necessary, and return the URL of the commit."""
-        return saving.upload(self, repo_id, private, token)
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            return saving.upload(folder, repo_id, private, token)
 
     def model_card(self) -> Any:
         """A model card with the Hub's metadata and all facts that a user of the weights needs."""
-        return saving.model_card(self)
+        return saving.model_card(type(self), self.config, self.about)
 
     # Weights.
 
@@ -301,7 +301,7 @@ class Model(nn.Module):
         with ``strict="missing"``, arrays that the model does not have are ignored, but none may be missing.
         """
         published = config_of(state_dict)
-        state = cls.canonical(arrays_of(state_of(state_dict)))
+        state = cls.canonical(arrays_of(pytorch.without_module(state_of(state_dict))))
         try:
             cls.config_of(state)
         except KeyError as error:  # the name of a parameter
@@ -311,34 +311,34 @@ class Model(nn.Module):
         try:
             model = cls._inferred(state, published, arguments)
             model.about.converter = f"mlx_unpool {mlx_unpool.__version__}"
-            table = cls.published_tables.get(model.config.get("num_classes"), [])
+            table = cls.facts.published_classes.get(model.config["num_classes"], [])
             model.about.classes = model.about.classes or table
             model.set_weights(model.sanitize(state, strict=strict), dtype, strict)
         except (ValueError, TypeError) as error:
             others = [n for n, kind in MODELS.items() if kind is not cls and kind.fits(state)]
             hint = f" The weights look like those of {' or '.join(others)}." * bool(others)
-            if not others and cls.names_of and re.search("missing: |not used: ", str(error)):
-                hint = f" The names must be those of {cls.names_of}."
+            if not others and cls.facts.names_of and re.search("missing: |not used: ", str(error)):
+                hint = f" The names must be those of {cls.facts.names_of}."
             raise ValueError(f"{error}{hint}") from None
         return model
 
     @classmethod
     def _inferred(cls, state: Any, published: Mapping[str, Any], arguments: Any) -> Self:
         """A new model with the arguments that the shapes and a configuration determine, and further ones."""
-        known = inspect.signature(cls.__init__).parameters
+        known = inspect.signature(cls).parameters
         try:
             inferred = cls.config_of(state)
         except (KeyError, IndexError, StopIteration) as error:
             raise ValueError(
                 f"these are not weights of {cls.model_type} with the names of "
-                f"{cls.names_of or 'its authors'}: there is no {error} but {cut(list(state))}."
+                f"{cls.facts.names_of or 'its authors'}: there is no {error} but {cut(list(state))}."
             ) from None
         published, arguments = (
             {ALIASES.get(name, name): value for name, value in source.items()}
             for source in (published, arguments)
         )
         file = {name: value for name, value in published.items() if name in known}
-        passed = {n: v for n, v in arguments.items() if n in known or n not in cls.without_effect}
+        passed = {n: v for n, v in arguments.items() if n in known or n not in cls.facts.without_effect}
         return cls(**file | inferred | passed)
 
     @classmethod
@@ -369,7 +369,7 @@ class Model(nn.Module):
 
     def sanitize(self, weights: Mapping[str, Any], *, strict: bool | str = True) -> dict[str, mx.array]:
         """Convert weights with the authors' names and layout, as arrays of any framework."""
-        state = self.canonical(state_of(weights))
+        state = self.canonical(pytorch.without_module(state_of(weights)))
         return pytorch.convert_state_dict(self, state, self.pytorch_names, strict=strict)
 
     def set_weights(
@@ -394,9 +394,9 @@ class Model(nn.Module):
         hint = "ignore_mismatched_sizes=True gives these parameters new random values."
         differences.check(type(self).__name__, strict, hint)
         if new := [name for name in own if name not in fitting]:
-            warnings.warn(f"Parameters with new random values: {cut(new)}", stacklevel=3)
+            warn(f"Parameters with new random values: {cut(new)}")
         if differences.unused:
-            warnings.warn(f"Parameters that are ignored: {cut(differences.unused)}", stacklevel=3)
+            warn(f"Parameters that are ignored: {cut(differences.unused)}")
         self.load_weights(list(fitting.items()), strict=False)
         if dtype is not None:
             wanted = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
@@ -422,3 +422,19 @@ def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **options: Any)
     if model_type not in MODELS:
         raise ValueError(f"'model_type' must be one of {', '.join(MODELS)} but got {model_type!r}.")
     return MODELS[model_type].from_pytorch(state_dict, **options)
+
+
+def published_folder(name: str, cache: Path, local_files_only: bool) -> Path:
+    """The folder of a model in a cache. Published weights are downloaded and converted at the first call."""
+    entry = PUBLISHED[name]
+    folder = cache / f"{name}-{entry.sha256[:8]}-{mlx_unpool.__version__}"
+    if not (folder / saving.WEIGHTS).is_file():
+        model = from_pytorch(
+            name, read_checkpoint(downloaded(name, PUBLISHED[name], cache, local_files_only))
+        )
+        model.about.source, model.about.licence = entry.source, entry.licence
+        model.about.licence_link = entry.licence_link
+        model.save_pretrained(folder)
+        said = f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})"
+        print(said, model.facts.notice, sep=". " * bool(model.facts.notice), file=sys.stderr)
+    return folder

@@ -8,19 +8,23 @@ correctly ported network gives the same scores up to rounding.
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Literal
-from unittest import mock
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
+from mlx.utils import tree_flatten
 
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, convert_indices
 
 from . import pytorch
-from .checkpoints import arrays_of, cut
+from .checkpoints import arrays_of
+from .messages import cut
 
 Format = Literal["flat", "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major", "pytorch"]
 
@@ -35,8 +39,9 @@ def pooled_indices(
 ) -> Iterator[list[mx.array]]:
     """Return a context manager that records the flat indices of pooling layers and can replace them.
 
-    Only the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` are recorded.
-    Not supported: functions such as ``mlx_unpool.max_pool2d``, and adaptive and fractional pools.
+    Only calls of the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` in
+    this thread are recorded. Not supported: functions such as ``mlx_unpool.max_pool2d``, and adaptive and
+    fractional pools.
 
     Args:
         feed: Indices to return instead: one array per call, in the layer's layout.
@@ -50,50 +55,70 @@ def pooled_indices(
     """
     found: list[mx.array] = []
 
-    def noting(original: Any, dims: int) -> Any:
-        def call(self: Any, x: mx.array, **options: Any) -> Any:
-            if not self.return_indices:
-                return original(self, x, **options)
-            with mock.patch.object(self, "index_format", "flat"):  # as in other frameworks
-                maxima, indices = original(self, x, **options)
-            found.append(indices)
-            if feed is None:
-                return maxima, indices
-            if len(found) > len(feed):
-                raise ValueError(
-                    f"[pooled_indices] 'feed' has {len(feed)} arrays, but there are more calls of layers."
-                )
-            fed = mx.array(feed[len(found) - 1])
-            if fed.shape != indices.shape:
-                raise ValueError(
-                    f"[pooled_indices] 'feed' must have arrays of the shapes of the indices, but call "
-                    f"{len(found)} got {fed.shape} instead of {indices.shape}."
-                )
-            last = -1 if self.data_format == "channels_first" else -2  # spatial axis
-            if format != "flat":
-                size = x.shape[x.ndim + last - dims + 1 :][:dims]
-                fed = convert_indices(fed, format, "flat", size, data_format=self.data_format)
-            planes, flat = (a.flatten(last - dims + 1, last) for a in (x, fed))
-            flat = mx.clip(flat, 0, planes.shape[last] - 1)
-            there = mx.take_along_axis(planes, flat, axis=last).reshape(fed.shape)
-            there = mx.where(indices < 0, maxima, there)  # a window without an element
-            if gaps is not None:
-                gap = mx.abs(maxima - there).max() / mx.abs(x).max()
-                gaps.append((self, (fed != indices).sum(), gap))
-            return there if values else maxima, fed
+    def note(layer: Any, x: mx.array, dims: int, maxima: mx.array, indices: mx.array) -> Any:
+        found.append(indices)
+        if feed is None:
+            return maxima, indices
+        if len(found) > len(feed):
+            raise ValueError(
+                f"[pooled_indices] 'feed' has {len(feed)} arrays, but there are more calls of layers."
+            )
+        fed = mx.array(feed[len(found) - 1])
+        if fed.shape != indices.shape:
+            raise ValueError(
+                f"[pooled_indices] 'feed' must have arrays of the shapes of the indices, but call "
+                f"{len(found)} got {fed.shape} instead of {indices.shape}."
+            )
+        last = -1 if layer.data_format == "channels_first" else -2  # spatial axis
+        if format != "flat":
+            size = x.shape[x.ndim + last - dims + 1 :][:dims]
+            fed = convert_indices(fed, format, "flat", size, data_format=layer.data_format)
+        planes, flat = (a.flatten(last - dims + 1, last) for a in (x, fed))
+        flat = mx.clip(flat, 0, planes.shape[last] - 1)
+        there = mx.take_along_axis(planes, flat, axis=last).reshape(fed.shape)
+        there = mx.where(indices < 0, maxima, there)  # a window without an element
+        if gaps is not None:
+            gap, largest = mx.abs(maxima - there).max(), mx.abs(x).max()
+            gaps.append((layer, (fed != indices).sum(), mx.where(gap == 0, 0, gap / largest)))
+        return there if values else maxima, fed
 
-        return call
-
-    with contextlib.ExitStack() as stack:
-        for dims, layer in enumerate((MaxPool1d, MaxPool2d, MaxPool3d), start=1):
-            replaced = noting(layer.__call__, dims)
-            stack.enter_context(mock.patch.object(layer, "__call__", replaced))
+    ask_layers()
+    before = NOTE.set(note)
+    try:
         yield found
+    finally:
+        NOTE.reset(before)
     if feed is not None and len(found) < len(feed):
         raise ValueError(
             f"[pooled_indices] 'feed' has {len(feed)} arrays, but {len(found)} calls of layers were "
             "recorded. Calls of functions such as mlx_unpool.max_pool2d are not recorded."
         )
+
+
+# What replaces the results of pooling layers in this thread.
+NOTE: ContextVar[Callable[..., Any] | None] = ContextVar("NOTE", default=None)
+
+
+@functools.cache
+def ask_layers() -> None:
+    """Make the pooling layers ask ``NOTE``, from the first use of ``pooled_indices`` on."""
+    for dims, kind in enumerate((MaxPool1d, MaxPool2d, MaxPool3d), start=1):
+        kind.__call__ = asking(kind.__call__, dims)  # type: ignore[method-assign]
+
+
+def asking(call: Callable[..., Any], dims: int) -> Callable[..., Any]:
+    """The call of a pooling layer, which asks ``NOTE`` if it returns indices."""
+
+    @functools.wraps(call)
+    def asked(self: Any, x: mx.array, **options: Any) -> Any:
+        note = NOTE.get()
+        if note is None or not self.return_indices:
+            return call(self, x, **options)
+        layer = copy.copy(self)
+        layer.index_format = "flat"  # as in other frameworks
+        return note(self, x, dims, *call(layer, x, **options))
+
+    return asked
 
 
 @dataclasses.dataclass(repr=False)
@@ -105,7 +130,8 @@ class Comparison:
         flips: How many indices differ, for each call.
         gap: The largest of the ``gaps`` of ``pooled_indices``, or None without any. Near-ties give 1e-6
             or less.
-        scores: The largest difference of the scores, divided by their range (maximum - minimum).
+        scores: The largest difference of the scores, divided by their range (maximum - minimum; for
+            constant scores by their absolute value, if it is not 0).
         gradients: For each parameter the norm of the difference divided by the norm, largest first.
     """
 
@@ -139,11 +165,11 @@ def compare_port(
         model: The port, with the weights and the mode of the original. Its pools are made to return
             ``indices``.
         inputs: The arguments of a call.
-        scores: The output of the original, in the layout of the port.
+        scores: The output of the original, in the layout of the port; a list, tuple or dict of several.
         indices: The original's indices, as ``feed`` of ``pooled_indices``.
         loss: A function of the output; pass it together with ``gradients``.
         gradients: The original's gradients of this loss by parameter name. Gradients that are None, or whose
-            norm is below 1e-6 of the largest, are ignored.
+            norm is below 1e-6 of the largest, are ignored. If all are 0, differences are not divided.
         format: The format of ``indices``, such as ``"tensorflow"``.
         **options: ``names``, ``flatten`` and ``unflatten`` of ``pytorch.load_state_dict``.
 
@@ -158,14 +184,16 @@ def compare_port(
         )
     if (loss is None) != (gradients is None):
         raise ValueError("'loss' and 'gradients' must be given together, or neither.")
-    expected = arrays_of({"scores": scores})["scores"]
+    expected = outputs_of(scores)
     feed = list(arrays_of({str(n): array for n, array in enumerate(indices)}).values())
     gaps: list[tuple[nn.Module, mx.array, mx.array]] = []
     with pooled_indices(feed, gaps=gaps, format=format):
-        output = arrays_of({"scores": model(*inputs)})["scores"]
-    if output.shape != expected.shape:
-        raise ValueError(f"'scores' must have the shape {output.shape} but got {expected.shape}.")
-    worst = float(np.abs(output - expected).max() / np.ptp(expected))
+        output = outputs_of(model(*inputs))
+    for name in output | expected:
+        shape, given = (getattr(arrays.get(name), "shape", None) for arrays in (output, expected))
+        if shape != given:
+            raise ValueError(f"{name!r} must have the shape {shape} but got {given}.")
+    worst = max(difference(output[name], value) for name, value in expected.items())
     names = {id(layer): name for name, layer in model.named_modules()}
     layers = [names.get(id(layer), "not in the model") for layer, _, _ in gaps]
     gap = max((float(gap) for *_, gap in gaps), default=None)
@@ -180,9 +208,21 @@ def compare_port(
         raise ValueError(f"no trainable parameter has these 'gradients': {cut(unknown)}.")
     norms = {name: float(np.linalg.norm(value)) for name, value in theirs.items()}
     differences = {
-        name: float(np.linalg.norm(ours[name] - theirs[name])) / norm
+        name: float(np.linalg.norm(ours[name] - theirs[name])) / (norm or 1)
         for name, norm in norms.items()
-        if norm > 1e-6 * max(norms.values())
+        if norm >= 1e-6 * max(norms.values())
     }
     result.gradients = dict(sorted(differences.items(), key=lambda item: -item[1]))
     return result
+
+
+def outputs_of(output: Any) -> dict[str, np.ndarray]:
+    """The arrays of an output, or of a list, tuple or dict of several, by name."""
+    several: Any = tree_flatten(output, ".scores") if isinstance(output, list | tuple | dict) else []
+    return arrays_of(dict(several or {"scores": output}))
+
+
+def difference(output: np.ndarray, expected: np.ndarray) -> float:
+    """The largest difference divided by the range of the expected values or, if it is 0, their size."""
+    size = np.ptp(expected) or np.abs(expected).max() or 1
+    return float(np.abs(output - expected).max() / size)

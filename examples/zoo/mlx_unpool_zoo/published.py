@@ -1,19 +1,16 @@
-"""Weights that others published: downloaded from their authors, checked by a digest and converted."""
+"""Weights that others published: downloaded from their authors and checked by a digest."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pooch
 from huggingface_hub import constants
 from requests import RequestException
 
-import mlx_unpool
-
-from .checkpoints import read_checkpoint
 from .files import replacing
 
 
@@ -21,10 +18,11 @@ class Published(NamedTuple):
     """A file with weights, the addresses where its authors and mirrors offer it, and what its card says."""
 
     addresses: tuple[str, ...]  # tried in this order
-    sha256: str
+    sha256: str  # or how it begins, if its authors say only that
     source: str
     licence: str
     licence_link: str
+    megabytes: int = 0  # of a large file
 
 
 _MEDIAPIPE = "https://storage.googleapis.com/mediapipe-assets/"
@@ -49,43 +47,51 @@ PUBLISHED = {  # by name, which is also the model_type
         licence_link=f"{_RELAYNET}/blob/{_COMMIT}/LICENSE",
     ),
 }
+_TORCHVISION = "https://download.pytorch.org/models/vgg16_bn-6c64b313.pth"
+ENCODERS = {
+    "vgg16_bn": Published(
+        addresses=(_TORCHVISION,),
+        sha256="6c64b313",
+        source=f"torchvision, trained on ImageNet ({_TORCHVISION}); the licence is that of its repository",
+        licence="BSD-3-Clause",
+        licence_link="https://github.com/pytorch/vision/blob/main/LICENSE",
+        megabytes=528,
+    )
+}
 
 
-def published_folder(name: str, kind: Any, cache_dir: str | Path | None, local_files_only: bool) -> Path:
-    """The folder of a model whose published weights are downloaded and converted at the first call.
+def cache_of(cache_dir: str | Path | None = None) -> Path:
+    """``cache_dir``, the folder of the variable MLX_UNPOOL_CACHE, or the user's folder for caches."""
+    return Path(cache_dir or os.environ.get("MLX_UNPOOL_CACHE") or pooch.os_cache("mlx_unpool"))
 
-    It is in ``cache_dir``, the folder of the variable MLX_UNPOOL_CACHE, or the user's folder for caches.
+
+def file_of(name: str, entry: Published, cache: Path) -> Path:
+    """Where the file of an entry is, or will be."""
+    return cache / f"{name}-{entry.sha256[:8]}{Path(entry.addresses[0]).suffix}"
+
+
+def downloaded(name: str, entry: Published, cache: Path, offline: bool = False) -> Path:
+    """The file of an entry. It gets its name after it is complete and its digest has been checked.
 
     Raises:
-        OSError: If the weights can be neither read nor downloaded, or the folder cannot be written.
+        OSError: If the file can be neither read nor downloaded.
     """
-    cache = Path(cache_dir or os.environ.get("MLX_UNPOOL_CACHE") or pooch.os_cache("mlx_unpool"))
-    entry = PUBLISHED[name]
-    folder = cache / f"{name}-{entry.sha256[:8]}-{mlx_unpool.__version__}"
-    if not (folder / "model.safetensors").is_file():
-        file = downloaded(name, cache, local_files_only or constants.HF_HUB_OFFLINE)
-        model = kind.from_pytorch(read_checkpoint(file))
-        model.about.source, model.about.licence = entry.source, entry.licence
-        model.about.licence_link = entry.licence_link
-        model.save_pretrained(folder)
-        said = f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})"
-        print(said, model.notice, sep=". " * bool(model.notice), file=sys.stderr)
-    return folder
-
-
-def downloaded(name: str, cache: Path, offline: bool) -> Path:
-    """The file of an entry. It gets its name after it is complete and its digest has been checked."""
-    entry, problems = PUBLISHED[name], []
-    path = cache / f"{name}-{entry.sha256[:8]}{Path(entry.addresses[0]).suffix}"
-    if path.is_file() and pooch.file_hash(path) == entry.sha256:
+    path, problems = file_of(name, entry, cache), []
+    if path.is_file() and pooch.file_hash(path).startswith(entry.sha256):
         return path
-    if offline:
-        raise OSError(f"the weights {name!r} are not in {cache}, and downloads are switched off.")
+    by_hand = f"If you have the file, save it as {path}."
+    if offline or constants.HF_HUB_OFFLINE:
+        raise OSError(
+            f"the weights {name!r} are not in {cache}, and downloads are switched off. They are at "
+            f"{entry.addresses[0]}. {by_hand}"
+        )
     for address in entry.addresses:
+        if entry.megabytes:
+            print(f"{name}: downloading {entry.megabytes} MB from {address}", file=sys.stderr, flush=True)
         try:
             with replacing(path) as partial:
                 pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=30)(address, partial, None)
-                if pooch.file_hash(partial) != entry.sha256:
+                if not pooch.file_hash(partial).startswith(entry.sha256):
                     raise ValueError("the file was changed, its SHA-256 is another one")
             return path
         except RequestException as error:
@@ -95,5 +101,4 @@ def downloaded(name: str, cache: Path, offline: bool) -> Path:
         except OSError as error:
             raise OSError(f"the weights {name!r} cannot be saved in {cache}: {error}") from None
         problems.append(f"{address}: {said}")
-    said = f"{'; '.join(problems)}. If you have the file, save it as {path}."
-    raise OSError(f"the weights {name!r} cannot be downloaded: {said}")
+    raise OSError(f"the weights {name!r} cannot be downloaded: {'; '.join(problems)}. {by_hand}")

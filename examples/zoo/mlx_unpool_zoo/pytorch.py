@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import itertools
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
@@ -21,8 +20,9 @@ import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
 
-from .checkpoints import arrays_of, cut, split_state, state_of
+from .checkpoints import arrays_of, split_state, state_of
 from .checkpoints import read_state as read_state
+from .messages import cut, warn
 
 Names = Callable[[str], tuple[str, ...]]
 Shapes = Mapping[str, Sequence[int]]
@@ -117,10 +117,15 @@ def without_additions(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[s
         )
     for addition, after in fitting.items():
         names, removed = after, [*removed, addition]
-    if removed:
-        both = " and ".join(map(repr, removed))
-        warnings.warn(f"Removed {both} from the names of the weights.", stacklevel=4)
+    if removed and removed != ["module."]:  # of DataParallel alone, which everybody expects
+        warn(f"Removed {' and '.join(map(repr, removed))} from the names of the weights.")
     return dict(zip(names, state.values()))
+
+
+def without_module(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state dict without the prefix ``module.`` of ``DataParallel``, for a model that has no such names."""
+    short = {name.removeprefix("module."): value for name, value in state.items()}
+    return short if len(short) == len(state) else dict(state)
 
 
 def shortened(name: str, addition: str) -> str:
@@ -241,7 +246,7 @@ def convert_state_dict(
     """
     weights, _, unused = matched(arrays_of(state_of(state_dict)), model, names, **options)
     if unused:
-        warnings.warn(f"Arrays that are ignored: {cut(unused)}.", stacklevel=2)
+        warn(f"Arrays that are ignored: {cut(unused)}.")
     return weights
 
 
@@ -287,10 +292,9 @@ def warn_about_layout(name: str, shape: tuple[int, ...], axes: tuple[int, ...]) 
     """Warn if a weight is not transposed, although its shape would be the same."""
     unchanged, kernel = axes == tuple(range(len(shape))), shape[1:]
     if name.endswith("weight") and unchanged and len(kernel) > 1 and len(set(kernel)) == 1 < kernel[0]:
-        warnings.warn(
+        warn(
             f"{name!r} is not transposed, because its module is not a convolution of mlx.nn; its shape "
-            f"{shape} would be the same. To transpose it, use a subclass of mlx.nn.Conv2d, for example.",
-            stacklevel=4,
+            f"{shape} would be the same. To transpose it, use a subclass of mlx.nn.Conv2d, for example."
         )
 
 

@@ -16,7 +16,7 @@ import mlx.nn as nn
 import numpy as np
 from pydantic import Field
 
-from .about import CITATIONS, About
+from .about import CITATIONS, RESEARCH, Facts, Size
 from .layers import BatchNorm
 from .stages import FourStages
 
@@ -96,7 +96,7 @@ class DenseBlock(nn.Module):
         return self.drop_out(self.SELayer(x) if "SELayer" in self else x)
 
 
-class QuickNAT(FourStages, num_classes=33, num_channels=1):
+class QuickNAT(FourStages):
     """QuickNAT: densely connected blocks, four pooling and four unpooling layers; slices of any size.
 
     ``QuickNAT()(slices)`` returns class scores (N, H, W, 33) of slices (N, H, W, 1).
@@ -123,38 +123,36 @@ class QuickNAT(FourStages, num_classes=33, num_channels=1):
     model_type: ClassVar[str] = "quicknat"
     decoders: ClassVar[tuple[str, ...]] = ("decode4", "decode1", "decode2", "decode3")
     first_weight: ClassVar[str] = "encode1.conv1.weight"
-    citation: ClassVar[str] = CITATIONS["roy2019quicknat"]
-    default_about: ClassVar[About] = About(
+    facts: ClassVar[Facts] = Facts(
         paper="Roy et al., QuickNAT, NeuroImage 186 (2019), 713-727",
+        citation=CITATIONS["roy2019quicknat"],
         input={
-            "planes": 1,
             "size": "any; 256 x 256 slices of 1 mm as published",
             "multiple_of": 1,
             "normalisation": {"scale": 1 / 255, "mean": [0.0], "std": [1.0]},
         },
+        names_of="ai-med/quickNAT_pytorch",
+        notice=RESEARCH,
+        modalities=1,
     )
-    names_of: ClassVar[str] = "ai-med/quickNAT_pytorch"
 
     def __init__(
-        self,
-        *,
+        self, num_classes: Size = 33, num_channels: Size = 1, num_filters: Size = 64, kernel_h: Size = 5,
+        kernel_w: Size = 5, kernel_c: Size = 1, stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2,
         se_block: SEBlock | None = "CSSE",
         drop_out: Annotated[float, Field(ge=0, lt=1)] = 0.2,
-        **shared: Any,
-    ) -> None:
-        super().__init__(**shared)
+    ) -> None:  # fmt: skip
         smallest = 1
         for _ in self.decoders:  # each pooling needs a window
-            smallest = (smallest - 1) * shared["stride_pool"] + shared["pool"]
-        channels, filters = shared["num_channels"], shared["num_filters"]
-        self.takes(channels, smallest=smallest)
+            smallest = (smallest - 1) * stride_pool + pool
+        super().__init__(num_channels, smallest=smallest)
 
         def block(inputs: int) -> DenseBlock:
-            kernel, stride = (shared["kernel_h"], shared["kernel_w"]), shared["stride_conv"]
-            return DenseBlock(inputs, filters, kernel, stride, se_block or "NONE", drop_out)
+            kernel = kernel_h, kernel_w
+            return DenseBlock(inputs, num_filters, kernel, stride_conv, se_block or "NONE", drop_out)
 
         # The published weights have unused squeeze and excitation parameters for the bottleneck.
-        self.add_blocks(block(channels), lambda: block(filters), lambda: block(2 * filters))
+        self.add_blocks(block(num_channels), lambda: block(num_filters), lambda: block(2 * num_filters))
 
     def run_block(self, name: str, x: mx.array) -> mx.array:
         return self[name].excited(x)

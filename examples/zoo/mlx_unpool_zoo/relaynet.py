@@ -16,7 +16,7 @@ import numpy as np
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .about import CITATIONS, About, Size
+from .about import CITATIONS, Facts, Size
 from .layers import BatchNorm, Classifier, statistics_of
 from .model import Model
 
@@ -83,20 +83,19 @@ class ReLayNet(Model):
     """
 
     model_type: ClassVar[str] = "relaynet"
-    citation: ClassVar[str] = CITATIONS["roy2017relaynet"]
-    default_about: ClassVar[About] = About(
+    facts: ClassVar[Facts] = Facts(
         paper="Guha Roy et al., ReLayNet, Biomedical Optics Express 8 (2017), 3627-3642",
+        citation=CITATIONS["roy2017relaynet"],
         input={
-            "planes": 1,
             "size": "multiples of 8; 512 x 512 as published",
             "multiple_of": 8,
             "normalisation": {"scale": 1 / 255, "mean": [0.0], "std": [1.0]},
         },
+        names_of="ai-med/relaynet_pytorch",
+        notice="Not for clinical use; one scan was compared.",
+        cpu_notice="On a CPU a scan of 512 x 512 takes 70 to 100 seconds and 3.5 GB of memory.",
+        classes={9: RETINA},
     )
-    names_of: ClassVar[str] = "ai-med/relaynet_pytorch"
-    notice: ClassVar[str] = "Not for clinical use; one scan was compared."
-    cpu_notice: ClassVar[str] = "On a CPU a scan of 512 x 512 takes 70 to 100 seconds and 3.5 GB of memory."
-    class_tables: ClassVar[Mapping[int, list[Any]]] = {9: RETINA}
 
     def __init__(
         self,
@@ -107,8 +106,7 @@ class ReLayNet(Model):
         kernel_w: Size = 3,
         statistics: Statistics = "picture",
     ) -> None:
-        super().__init__()
-        self.takes(num_channels)
+        super().__init__(num_channels)
         if kernel_h % 2 == 0 or kernel_w % 2 == 0:
             raise ValueError(f"[ReLayNet] kernels must have odd sizes, but got {kernel_h} x {kernel_w}.")
 

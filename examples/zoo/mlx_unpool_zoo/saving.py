@@ -5,25 +5,18 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import tempfile
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 from huggingface_hub import HfApi, ModelCard, ModelCardData, snapshot_download
-from mlx.utils import tree_flatten
 from pydantic_core import from_json
 
-from .about import ConfigFile, naming
-from .checkpoints import cut
+from .about import About, ConfigFile, naming
 from .files import CHECKSUM, load_arrays, save_arrays, write_file
+from .messages import cut, warn
 from .published import PUBLISHED
-
-if TYPE_CHECKING:
-    from .model import Model
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 # Licences with an identifier on the Hub; all others are "other" with a name and a link.
@@ -46,14 +39,11 @@ def read_config(file: Path, metadata: Mapping[str, str]) -> ConfigFile:
         raise ValueError(f"it is not valid JSON: {error}.{hint}") from None
     saved = content.get("saved") if isinstance(content, dict) else None
     if own is not None and saved != tag:  # a process is saving a model, or was killed meanwhile
-        warnings.warn(
+        warn(
             f"{file} is ignored, because it was not saved with {WEIGHTS}, which contains the configuration. "
-            "If you did not edit it, delete it; saving the model replaces it.",
-            stacklevel=3,
+            "If you did not edit it, delete it; saving the model replaces it."
         )
         return ConfigFile.model_validate_json(own)
-    if own is None and saved is not None and metadata.get("saved", saved) != saved:  # of an older version
-        raise ValueError(f"it was not saved together with {WEIGHTS}.")
     return ConfigFile.model_validate(content)
 
 
@@ -88,46 +78,37 @@ def read_folder(folder: Path) -> tuple[dict[str, mx.array], dict[str, str], Conf
     return weights, metadata, config, licence
 
 
-def write_folder(model: Model, folder: Path) -> None:
+def write_folder(
+    folder: Path, weights: dict[str, mx.array], config: ConfigFile, card: str, licence: str
+) -> None:
     """Write the files of a model; see ``Model.save_pretrained``."""
-    about = model.about.model_dump()
-    config = {"model_type": model.model_type, "config": model.config, "about": about}
-    config["quantization"] = {
-        name: {key: getattr(layer, key) for key in ("group_size", "bits", "mode")}
-        for name, layer in model.named_modules()
-        if isinstance(layer, nn.QuantizedLinear)
-    }
-    path, licence = folder / WEIGHTS, model.about.licence_text
-    metadata = {"format": "mlx", "config.json": json.dumps(config), "LICENSE": licence}
-    files = {"README.md": str(model.model_card()).encode(), "LICENSE": licence.encode()}
+    path, content = folder / WEIGHTS, config.model_dump(exclude={"saved"})
+    metadata = {"format": "mlx", "config.json": json.dumps(content), "LICENSE": licence}
     replaces_model = path.exists()
-    config["saved"] = save_arrays(path, dict(tree_flatten(model.parameters())), metadata)
-    files = {"config.json": f"{json.dumps(config, indent=2)}\n".encode()} | files
-    for name, content in files.items():
+    content["saved"] = save_arrays(path, weights, metadata)
+    files = {"config.json": f"{json.dumps(content, indent=2)}\n", "README.md": card, "LICENSE": licence}
+    for name, text in files.items():
         try:
-            if content:
-                write_file(path.with_name(name), content)
+            if text:
+                write_file(path.with_name(name), text.encode())
             elif replaces_model and path.with_name(name).exists():  # a licence of the old model
                 path.with_name(name).replace(path.with_name(f"{name}.old"))
         except OSError as error:
             still = f"The model is saved, in {WEIGHTS}, but {name} is still that of the model before"
-            warnings.warn(f"{still}: {error}", stacklevel=3)
+            warn(f"{still}: {error}")
 
 
-def upload(model: Model, repo_id: str, private: bool | None, token: str | None) -> str:
-    """Upload a model; see ``Model.push_to_hub``."""
+def upload(folder: str, repo_id: str, private: bool | None, token: str | None) -> str:
+    """Upload the files of a model; see ``Model.push_to_hub``."""
     api = HfApi(token=token)
     repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        # The licence of a model before; uploaded files are not deleted.
-        return str(api.upload_folder(repo_id=repo_id, folder_path=folder, delete_patterns="LICENSE"))
+    # The licence of a model before; uploaded files are not deleted.
+    return str(api.upload_folder(repo_id=repo_id, folder_path=folder, delete_patterns="LICENSE"))
 
 
-def model_card(model: Model) -> ModelCard:
-    """A model card with the Hub's metadata and all facts that a user of the weights needs."""
-    about, known = model.about, model.about.licence.lower() in LICENCES
-    link = "LICENSE" if about.licence_text else about.licence_link
+def model_card(kind: Any, config: dict[str, Any], about: About) -> ModelCard:
+    """A model card for a class, its arguments and its weights; see ``Model.model_card``."""
+    known, link = about.licence.lower() in LICENCES, "LICENSE" if about.licence_text else about.licence_link
     data = ModelCardData(
         library_name="mlx-unpool",
         license=about.licence.lower() if known else "other",
@@ -135,23 +116,23 @@ def model_card(model: Model) -> ModelCard:
         license_link=link or None,
         pipeline_tag="image-segmentation",
         base_model=about.base_model or None,
-        tags=["mlx", "mlx-unpool", model.model_type, *([about.plane] if about.plane else [])],
+        tags=["mlx", "mlx-unpool", kind.model_type, *([about.plane] if about.plane else [])],
     )
     slices = f", {about.plane} slices" if about.plane else ""
-    summary = (inspect.getdoc(type(model)) or "").splitlines()[0]
-    warning = re.sub(r"^.*?\.(?= |$)", r"**\g<0>**", model.notice) + "\n" * bool(model.notice)
+    summary, notice = (inspect.getdoc(kind) or "").splitlines()[0], kind.facts.notice
+    warning = re.sub(r"^.*?\.(?= |$)", r"**\g<0>**", notice) + "\n" * bool(notice)
     facts = {
         "Paper": about.paper,
         "Weights": about.source,
         "Licence of the weights": f"{about.licence} ({link or 'no copy in this folder'})",
         "Converted by": about.converter,
         "Classes": ", ".join(entry["name"] for entry in about.classes),
-        "Arguments": json.dumps(model.config),
+        "Arguments": json.dumps(config),
     }
     listed = "\n".join(f"- {name}: {value}" for name, value in facts.items() if value)
     return ModelCard(
-        f"---\n{data.to_yaml()}\n---\n\n# {type(model).__name__} for MLX{slices}\n\n{summary}\n\n"
+        f"---\n{data.to_yaml()}\n---\n\n# {kind.__name__} for MLX{slices}\n\n{summary}\n\n"
         f"{warning}\n{listed}\n\n```python\nfrom mlx_unpool_zoo import from_pretrained\n\n"
         'model = from_pretrained("path/to/this/folder")  # arrays are channels last\n'
-        f"```\n\n## Citation\n\n```bibtex\n{model.citation.strip()}\n```\n"
+        f"```\n\n## Citation\n\n```bibtex\n{kind.facts.citation.strip()}\n```\n"
     )

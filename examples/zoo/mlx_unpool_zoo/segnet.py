@@ -18,7 +18,7 @@ import numpy as np
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
 
 from . import pytorch
-from .about import CITATIONS, IMAGENET, About, Counts, Size, Sizes
+from .about import CITATIONS, IMAGENET, Counts, Facts, Size, Sizes
 from .checkpoints import arrays_of, state_of
 from .classes import CAMVID
 from .layers import BatchNorm
@@ -86,13 +86,13 @@ class SegNet(Model):
     """
 
     model_type: ClassVar[str] = "segnet"
-    citation: ClassVar[str] = CITATIONS["badrinarayanan2017segnet"]
-    without_effect: ClassVar[frozenset[str]] = frozenset(["width"])  # of vgg16: the shapes tell
-    default_about: ClassVar[About] = About(
+    facts: ClassVar[Facts] = Facts(
         paper="Badrinarayanan, Kendall and Cipolla, SegNet, IEEE TPAMI 39 (2017), 2481-2495",
-        input={"planes": 3, "size": "any", "multiple_of": 1, "normalisation": IMAGENET},
+        citation=CITATIONS["badrinarayanan2017segnet"],
+        input={"size": "any", "multiple_of": 1, "normalisation": IMAGENET},
+        published_classes={12: CAMVID},
+        without_effect=frozenset(["width"]),  # of vgg16: the shapes tell
     )
-    published_tables: ClassVar[Mapping[int, list[Any]]] = {12: CAMVID}
 
     def __init__(
         self,
@@ -110,8 +110,7 @@ class SegNet(Model):
         bias: bool = False,
         coarse: bool = True,
     ) -> None:
-        super().__init__()
-        self.takes(inputs, dims, 2 ** len(channels))
+        super().__init__(inputs, dims, smallest=2 ** len(channels))
         if list(channels) != VGG16:
             self.about.paper += f". This is a similar network with {list(channels)} channels"
         if inputs != 3 or dims != 2:
@@ -273,7 +272,7 @@ class SegNet(Model):
 
     def sanitize(self, weights: Mapping[str, Any], *, strict: bool | str = True) -> dict[str, mx.array]:
         """See ``Model.sanitize``. If there are no decoder weights, the decoder keeps its values."""
-        state = self.canonical(arrays_of(state_of(weights)))
+        state = self.canonical(arrays_of(pytorch.without_module(state_of(weights))))
         if not any(name.startswith("decoder.") for name in state):
             own = pytorch.to_state_dict(self, self.pytorch_names)
             state |= {name: v for name, v in own.items() if not name.startswith("encoder.")}

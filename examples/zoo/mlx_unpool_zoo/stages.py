@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -12,59 +11,16 @@ import numpy as np
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .about import RESEARCH, Size
 from .layers import Classifier
 from .model import Model
 
 
 class FourStages(Model):
-    """An encoder and a decoder of four blocks each, with a bottleneck between them and a classifier.
+    """An encoder and a decoder of four blocks each, with a bottleneck between them and a classifier."""
 
-    The arguments of ``__init__`` are those of all subclasses. A subclass passes other defaults as keywords of
-    the ``class`` statement; ``__init__`` of the subclass has only further arguments and ``**shared``. Those
-    before a ``*`` come after ``num_filters``, the others at the end.
-    """
-
-    medical: ClassVar[bool] = True
-    notice: ClassVar[str] = RESEARCH
-    decoders: ClassVar[tuple[str, ...]]  # names of the decoder's blocks in the order of the forward pass
-    first_weight: ClassVar[str]  # the authors' name for the first convolution
-
-    def __init_subclass__(cls, **defaults: Any) -> None:
-        def init(self: FourStages, **shared: Any) -> None:
-            super(cls, self).__init__(**shared)
-
-        base: Any = super(cls, cls).__init__
-        own = vars(cls).get("__init__", init)
-        parameters = [
-            p.replace(default=defaults.get(p.name, p.default))
-            for p in inspect.signature(base).parameters.values()
-        ]
-        further = [p for p in list(inspect.signature(own).parameters.values())[1:] if p.kind != p.VAR_KEYWORD]
-        after = 1 + [p.name for p in parameters].index("num_filters")
-        parameters[after:after] = [p for p in further if p.kind == p.POSITIONAL_OR_KEYWORD]
-        parameters += [p.replace(kind=p.POSITIONAL_OR_KEYWORD) for p in further if p.kind == p.KEYWORD_ONLY]
-        types = get_type_hints(base, include_extras=True) | get_type_hints(own, include_extras=True)
-        signature = inspect.signature(own).replace(parameters=parameters)
-        vars(own)["__signature__"] = signature
-        own.__annotations__ = {p.name: types[p.name] for p in parameters[1:]}
-        cls.__init__ = own  # type: ignore[method-assign]
-        super().__init_subclass__()
-
-    def __init__(
-        self,
-        num_classes: Size,
-        num_channels: Size,
-        num_filters: Size = 64,
-        kernel_h: Size = 5,
-        kernel_w: Size = 5,
-        kernel_c: Size = 1,
-        stride_conv: Size = 1,
-        pool: Size = 2,
-        stride_pool: Size = 2,
-    ) -> None:
-        super().__init__()
-        self.takes(num_channels)
+    # Names of the decoder's blocks in the order of the forward pass, and of the first convolution's weight.
+    decoders: ClassVar[tuple[str, ...]] = ("decode4", "decode3", "decode2", "decode1")
+    first_weight: ClassVar[str] = "encode1.conv0.weight"
 
     def add_blocks(
         self, first: nn.Module, encoder: Callable[[], nn.Module], decoder: Callable[[], nn.Module]

@@ -10,7 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from common.command_line import run_program
+from mlx_unpool_zoo.__main__ import COMMANDS
+from mlx_unpool_zoo.__main__ import main as run_command
+from mlx_unpool_zoo.commands.command_line import run_program
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
@@ -24,15 +26,17 @@ def environment() -> dict[str, str]:
 
 
 def call(program: str, *options: object, status: int = 0) -> SimpleNamespace:
-    """Run an example program in this process, without the seconds that its imports take in another."""
+    """Run a command or an example program in this process, without the seconds of imports in another."""
     out, errors = io.StringIO(), io.StringIO()
-    main = importlib.import_module(program.removesuffix(".py")).main
+    name = program.removesuffix(".py").rpartition(".")[2]
+    words = [name, *map(str, options)]
+    main = run_command if name in COMMANDS else importlib.import_module(name).main
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(errors),
     ):
-        patch.setattr(sys, "argv", [program, *map(str, options)])
+        patch.setattr(sys, "argv", ["", *words] if name in COMMANDS else words)
         with pytest.raises(SystemExit) as end:
             run_program(main)
     assert end.value.code == status, errors.getvalue()

@@ -9,7 +9,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 import numpy as np
-from mlx.utils import tree_map
+from mlx.utils import tree_flatten, tree_map
 from mlx_unpool_zoo.pytorch import to_state_dict
 
 VINN = {"num_filters": 4, "num_filters_interpol": 3, "height": 16, "width": 32}
@@ -74,6 +74,20 @@ def save_state(path: Path, weights: Mapping[str, Any], metadata: dict[str, str] 
     arrays = {name: mx.array(value) for name, value in weights.items()}
     mx.save_safetensors(str(path), arrays, metadata)
     return path
+
+
+def vgg16_state() -> tuple[zoo.SegNet, dict[str, mx.array]]:
+    """A SegNet with an eighth of the channels of VGG-16, and its encoder as torchvision's ``vgg16_bn``."""
+    mx.random.seed(0)
+    model = randomised(zoo.SegNet.vgg16(3, width=1 / 8))
+    blocks = [block for stage in model.encoder for block in stage.layers]
+    state = {"classifier.0.weight": mx.zeros((2, 2))}
+    for number, block in zip((0, 3, 7, 10, 14, 17, 20, 24, 27, 30, 34, 37, 40), blocks, strict=True):
+        state[f"features.{number}.weight"] = block.conv.weight.transpose(0, 3, 1, 2)
+        state[f"features.{number}.bias"] = block.conv.bias
+        state |= {f"features.{number + 1}.{name}": v for name, v in tree_flatten(block.norm.parameters())}
+        state[f"features.{number + 1}.num_batches_tracked"] = mx.array(7)
+    return model, state
 
 
 def edit_config(folder: Path, **changes: Any) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
-from common.training import adamw, train, weighted_cross_entropy
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.segnet import SegNet
+from mlx_unpool_zoo.training import adamw, train, weighted_cross_entropy
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--output", type=Path, required=True)

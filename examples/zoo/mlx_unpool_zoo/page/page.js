@@ -192,7 +192,7 @@ async function download(picture) {
 }
 
 // Photographs. Some files are refused before they are read, others if the browser cannot decode them.
-const COMMAND = isHair ? "make hair ARGS=FILE" : "python examples/predict.py MODEL FILE";
+const COMMAND = `python -m mlx_unpool_zoo ${isHair ? "hair" : "predict MODEL"} FILE`;
 const is = (kinds, endings) => ({ type, name }) => kinds.test(type) || endings.test(name ?? "");
 const isDeep = is(/^image\/(heic|heif|tiff)/, /\.(hei[cf]|tiff?)$/i);
 const REFUSED = [

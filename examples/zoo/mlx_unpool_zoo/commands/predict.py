@@ -1,35 +1,39 @@
 """Label the pixels of images, draw each beside a map of its classes, and save its label map.
 
-    python examples/predict.py demo/train/enet street.png --output classes.png
-    python examples/predict.py demo/train/enet folder --output labels/all.png     all images of a folder
-    python examples/predict.py relaynet scan.png                                  published weights
+    python -m mlx_unpool_zoo predict runs/train/enet street.png --output classes.png
+    python -m mlx_unpool_zoo predict runs/train/enet folder --output labels/all.png     all images of a folder
+    python -m mlx_unpool_zoo predict relaynet scan.png                                  published weights
 
-The model is a folder written by train.py or by the converter, or the name of published weights ("hair",
+The model is a folder written by the commands train or convert, or the name of published weights ("hair",
 "relaynet"), which the first run downloads. Images may have any size. The label map of street.png is
 classes-street.png. Its pixels are labels, the numbers of the masks with which the model was trained, or, if
 the model has none, class indices (positions in the model's list of classes). Its palette has their colours;
-with labels above 255 it has 16 bits and no palette. If an image cannot be read, the others are labelled, and
-the exit status is 1.
+with labels above 255 it has 16 bits and no palette. --probabilities also writes classes-street.npy: a float32
+array (H, W, classes), in the order of the model's list of classes. If an image cannot be read, the others
+are labelled, and the exit status is 1.
 """
 
 import argparse
 import sys
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from common.command_line import extra, run_program
+import mlx.core as mx
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
 
-with extra("examples"):
-    import mlx.core as mx
-    import mlx_unpool_zoo as zoo
-    import numpy as np
-    from common.classes import palette
-    from common.drawing import PICTURE_SUFFIXES, draw_rows, overlaid
-    from common.files import check_inputs, check_output_file, replacing
-    from common.images import files_in, read_image
-    from mlx_unpool_zoo.pictures import array_of
-    from mlx_unpool_zoo.pytorch import cut
-    from PIL import Image
-    from tqdm import tqdm
+import mlx_unpool_zoo as zoo
+
+from ..data.pictures import files_in, read_picture
+from ..data.tables import palette
+from ..drawing import PICTURE_SUFFIXES, draw_rows, overlaid
+from ..files import replacing, write_file
+from ..messages import cut
+from .outputs import check_inputs, check_output_file, check_range
 
 ROWS = 20  # of the picture
 
@@ -37,8 +41,8 @@ ROWS = 20  # of the picture
 def model_of(path: Path) -> zoo.Model:
     """A model that labels pictures, with names and colours for its classes."""
     model = zoo.from_pretrained(path)
-    channels, dims = model._pictures, model._inputs[1]
-    if channels not in (1, 3) or dims != 2 or model.medical:
+    channels, dims = model.picture_channels, model.dims
+    if channels not in (1, 3) or dims != 2 or model.facts.modalities:
         raise ValueError(
             f"{path} does not segment images: it is a {model.model_type}, {dims}-D, for {channels} channels. "
             "For scans of a head see brain_segment.py."
@@ -53,11 +57,16 @@ def pictures_of(paths: list[Path], output: Path) -> dict[Path, Path]:
     """The images, also those in folders, by the label maps to write."""
     check_inputs(paths)
     files = [file for path in paths for file in (files_in(path) if path.is_dir() else [path])]
-    found = {output.with_name(f"{output.stem}-{path.stem}.png"): path for path in files}
     if not files:
         raise ValueError(f"there is no image in {', '.join(map(str, paths))}.")
+    stems, names = Counter(path.stem for path in files), Counter(path.name for path in files)
+    found = {}
+    for path in files:  # the whole name where stems are equal, the folder where names are
+        name = path.stem if stems[path.stem] < 2 else path.name
+        name = f"{path.absolute().parent.name}-{name}" if names[path.name] > 1 else name
+        found[output.with_name(f"{output.stem}-{name}.png")] = path
     if len(found) < len(files):
-        raise ValueError(f"images must have different names, but got {cut([p.stem for p in files])}.")
+        raise ValueError(f"images must have different names, but got {cut(list(map(str, files)))}.")
     inputs = {(path.stat().st_dev, path.stat().st_ino) for path in files if path.exists()}
     for path in (output, *found):
         if path.exists() and (path.stat().st_dev, path.stat().st_ino) in inputs:
@@ -75,37 +84,59 @@ def labels_of(classes: list) -> np.ndarray:
     return numbers.astype(np.uint8 if numbers.max() < 256 else np.uint16)
 
 
-def main() -> int:
-    """Run the program and return the exit status."""
+def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    """Parse and check the command line."""
     form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    name = "python -m mlx_unpool_zoo predict"
+    parser = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
     parser.add_argument("model", type=Path, help="folder of a model, or hair or relaynet")
     parser.add_argument("images", type=Path, nargs="+", help="images that Pillow reads, or folders")
-    default = Path("demo/classes.png")
+    default = Path("runs/classes.png")
     parser.add_argument("--output", type=Path, default=default, help=f"figure to write (default: {default})")
     side = "reduce images to this shorter side (default: as in training, if the model stores it)"
     parser.add_argument("--side", type=int, help=side)
-    arguments = parser.parse_args()
+    black = "values that are black and white, in images of more than 8 bits (default: as in training)"
+    parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=black)
+    text = "also write the probabilities of the classes, classes-street.npy: float32 (H, W, classes)"
+    parser.add_argument("--probabilities", action="store_true", help=text)
+    arguments = parser.parse_args(words)
     if arguments.side is not None and arguments.side < 8:
         parser.error("--side must be 8 or more")
+    check_range(arguments.range)
+    check_output_file("--output", arguments.output, PICTURE_SUFFIXES)
+    return arguments
+
+
+def small(image: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An image and its class indices for the figure, at most 512 pixels wide and high."""
+    picture = Image.fromarray(image).convert("RGB")
+    picture.thumbnail((512, 512))
+    reduced = Image.fromarray(numbers.astype(np.int32)).resize(picture.size, Image.Resampling.NEAREST)
+    return np.array(picture), np.array(reduced)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit status."""
+    arguments = parse_arguments(words)
     output = arguments.output
-    check_output_file("--output", output, PICTURE_SUFFIXES)
     pictures = pictures_of(arguments.images, output)
     model = model_of(arguments.model)
-    slow = model.cpu_notice * (mx.default_device() == mx.cpu)
-    print(*filter(None, (model.notice, slow)), sep="\n", end="\n" * bool(model.notice), flush=True)
-    classes = model.about.classes
-    if arguments.side:
-        model.about.input["side"] = arguments.side
+    how: Any = model.about.input
+    how |= {name: value for name in ("side", "range") if (value := getattr(arguments, name))}
+    slow = model.facts.cpu_notice * (mx.default_device() == mx.cpu)
+    print(
+        *filter(None, (model.facts.notice, slow)), sep="\n", end="\n" * bool(model.facts.notice), flush=True
+    )
+    classes: list[Any] = model.about.classes
     values = labels_of(classes)
     colours = np.zeros((256, 3), np.uint8)
     if values.dtype == np.uint8:
         colours[values] = [entry["colour"] for entry in classes]
-    columns: dict[str, list[np.ndarray]] = {"image": [], "classes": [], "overlay": []}
+    columns: dict[str, Any] = {"image": [], "classes": [], "overlay": []}
     failed = []
     for target, path in tqdm(pictures.items(), unit="image", disable=None):
         try:
-            image = read_image(path)
+            image = read_picture(path, model)
             numbers = model.predict(image)
         except (ValueError, OSError) as error:
             failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
@@ -116,15 +147,15 @@ def main() -> int:
         labels = Image.fromarray(values[numbers])
         if values.dtype == np.uint8:
             labels.putpalette(colours.tobytes())
-        with replacing(target) as partial:
-            labels.save(partial)
-        tqdm.write(f"{path.name}: {', '.join(parts)}\nWrote {target}.")
+        with replacing(target) as new:
+            labels.save(new)
+        written = [target]
+        if arguments.probabilities:
+            written.append(target.with_suffix(".npy"))
+            write_file(written[-1], partial(np.save, arr=model.probabilities(image)))
+        tqdm.write(f"{path.name}: {', '.join(parts)}\nWrote {' and '.join(map(str, written))}.")
         if len(columns["overlay"]) < ROWS:
-            image = Image.fromarray(array_of(image, "RGB", model.about.input.get("white_level")))
-            image.thumbnail((512, 512))
-            picture = np.array(image)
-            small = Image.fromarray(numbers.astype(np.int32)).resize(image.size, Image.Resampling.NEAREST)
-            numbers = np.array(small)
+            picture, numbers = small(image, numbers)
             overlay = overlaid(picture, numbers, classes)
             for column, array in zip(columns.values(), (picture, numbers, overlay), strict=True):
                 column.append(array)
@@ -135,7 +166,3 @@ def main() -> int:
         summary = f"{len(failed)} of {len(pictures)} images were not labelled."
         print(*failed, summary, sep="\n", file=sys.stderr)
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    run_program(main)

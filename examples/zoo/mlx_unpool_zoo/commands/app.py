@@ -1,7 +1,7 @@
 """Try a model in a web page: on photographs, or live with a camera.
 
-    python -m mlx_unpool_zoo.app                  recolours hair, with MediaPipe's network
-    python -m mlx_unpool_zoo.app demo/train/enet  draws the classes of any model that segments pictures
+    python -m mlx_unpool_zoo app                  recolours hair, with MediaPipe's network
+    python -m mlx_unpool_zoo app runs/train/enet  draws the classes of any model that segments pictures
 
 The first run with the hair network downloads its weights (0.8 MB, Apache-2.0) from Google. The page is
 available on this computer only. Pictures are neither saved nor sent elsewhere. Ctrl-C ends the program.
@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 import webbrowser
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from importlib.resources import files
@@ -38,8 +39,9 @@ from pydantic import BaseModel, Field
 
 import mlx_unpool_zoo as zoo
 
-from .hair import squares_of
-from .hair_colour import COLOURS, brightness_of, colour_of, hint_of, table_of
+from ..hair import squares_of
+from ..hair_colour import COLOURS, brightness_of, colour_of, hint_of, table_of
+from ..messages import pip_install
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
@@ -178,11 +180,11 @@ class Page:
         self.full = False
         hair = self.view is Hair
         options: dict[str, Any] = {"area": self.view.area, "colours": COLOURS if hair else {}}
-        options |= {"classes": [] if hair else model.about.classes, "portrait": not model.notice}
+        options |= {"classes": [] if hair else model.about.classes, "portrait": not model.facts.notice}
         texts = {
             "title": "Recolour hair" if hair else f"Classes of {Path(path).name}",
             "purpose": HAIR_PURPOSE if hair else PURPOSE,
-            "paper": " ".join(filter(None, (model.about.paper, model.notice, model.cpu_notice))),
+            "paper": " ".join(filter(None, (model.about.paper, model.facts.notice, model.facts.cpu_notice))),
             "device": str(mx.device_info().get("device_name", "CPU")),
         }
         folder = (files("mlx_unpool_zoo") / "page").iterdir()
@@ -291,34 +293,26 @@ async def run(page: Page, port: int | None, browser: bool) -> None:
     if browser:
         # It waits for a browser of the terminal, which waits for the page.
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-    # Ctrl-C ends the process at once, also while the model runs: there is nothing to save.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Signals end the process at once, also while the model runs: there is nothing to save.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     await server.serve_forever()
 
 
-def main() -> int:
-    """Run the program and return the exit status."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit status."""
     form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    name = "python -m mlx_unpool_zoo app"
+    parser = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
     help = "folder of a model, or name of a published one (default: hair)"
     parser.add_argument("model", nargs="?", default="hair", help=help)
     parser.add_argument("--port", type=int, help=f"default: the first that is free from {PORTS[0]}")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
-    arguments = parser.parse_args()
-    try:
-        if not find_spec("websockets"):
-            raise ValueError('Not installed: websockets, of the extra [app]: pip install "mlx-unpool[app]"')
-        if arguments.port is not None and not 0 < arguments.port < 65536:
-            raise ValueError(f"--port must be 1 to 65535, but got {arguments.port}.")
-        page = Page(zoo.from_pretrained(arguments.model), arguments.model)
-        asyncio.run(run(page, arguments.port, not arguments.no_browser))
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        return 130
+    arguments = parser.parse_args(words)
+    if not find_spec("websockets"):
+        raise ValueError(f"Not installed: websockets, of the extra [app]: {pip_install('app')}")
+    if arguments.port is not None and not 0 < arguments.port < 65536:
+        raise ValueError(f"--port must be 1 to 65535, but got {arguments.port}.")
+    page = Page(zoo.from_pretrained(arguments.model), arguments.model)
+    asyncio.run(run(page, arguments.port, not arguments.no_browser))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 from mlx.utils import tree_map
 from PIL import Image
 
-from .checkpoints import cut
+from .messages import cut
 
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 
@@ -36,7 +38,7 @@ def check_input(x: mx.array, kind: str, inputs: tuple[int, int], smallest: int) 
 
 
 def batch_of(
-    images: Any, kind: str, channels: int, dims: int, modalities: int = 0, white: float | None = None
+    images: Any, kind: str, channels: int, dims: int, modalities: int = 0, how: Mapping[str, Any] = {}
 ) -> tuple[np.ndarray, bool]:
     """Images as an array (N, ..., channels), and whether there was only one, without an axis N.
 
@@ -45,9 +47,9 @@ def batch_of(
         kind: The name of the model, for errors.
         channels, dims: Of the model.
         modalities: The number of scans in a volume, for a model whose channels are slices; otherwise 0.
-        white: The largest value of images with more than 8 bits.
+        how: ``about.input`` of the model.
     """
-    values = array_of(images, "RGB" if channels == 3 else "L", white)
+    values = array_of(images, "RGB" if channels == 3 else "L", how)
     if channels == 1 and values.shape[-1:] != (1,):
         values = values[..., None]
     elif modalities and values.ndim in (3, 4) and values.shape[-1] != channels:
@@ -65,6 +67,8 @@ def batch_of(
         problem = f"{values.dtype} from {values.min()} to {values.max()}"
         if values.dtype.kind == "f" and 0 <= values.min() <= values.max() <= 1:
             return values, single
+        if values.dtype.kind == "f" and 0 <= values.min() <= values.max() <= 255:
+            problem += ": divide by 255"
     shapes = f"([N,] {AXES[dims]}, {channels}){' or a volume' * bool(modalities)}"
     types = ", of uint8 (0 to 255) or floating-point numbers (0 to 1)" * (dims == 2)
     problem += '. Pass a Pillow image, or its .convert("RGB")' * (dims == 2 and channels == 3)
@@ -82,10 +86,30 @@ def normalised(values: np.ndarray, dims: int, multiple: int, how: Any) -> np.nda
     return values.astype(np.float32)
 
 
+def classes_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
+    """The classes with the highest scores for a padded picture of a size, scaled to the size ``wanted``."""
+    kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
+    return enlarged(np.array(mx.argmax(scores, axis=-1).astype(kind)), size, wanted)
+
+
 def enlarged(classes: np.ndarray, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
     """Classes of a padded picture of a size, scaled to the size ``wanted`` (both with channels)."""
     rows = (((np.arange(n) + 0.5) * old / n).astype(int) for old, n in zip(size, wanted[:-1]))
     return classes[np.ix_(*rows)]
+
+
+def probabilities_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
+    """The softmax of the scores of a padded picture of a size, scaled linearly to the size ``wanted``."""
+    values = np.array(mx.softmax(scores.astype(mx.float32), axis=-1))
+    for axis, (old, n) in enumerate(zip(size, wanted[:-1])):
+        positions = ((np.arange(n) + 0.5) * old / n - 0.5).clip(0, old - 1).astype(np.float32)
+        first = positions.astype(int)
+        found = values.take(first, axis)
+        if n != old:
+            shares = np.expand_dims(positions - first, [*range(axis), *range(axis + 1, values.ndim)])
+            found += shares * (values.take((first + 1).clip(max=old - 1), axis) - found)
+        values = found
+    return values
 
 
 def copied(value: Any) -> Any:
@@ -107,10 +131,32 @@ def reduced(picture: np.ndarray, side: int | None) -> np.ndarray:
     return np.stack([np.asarray(c) for c in channels], -1).clip(0, 255 if kind is np.uint8 else 1)
 
 
-def array_of(images: Any, mode: str, white: float | None = None) -> np.ndarray:
+def in_range(values: np.ndarray, how: Mapping[str, Any] = {}) -> np.ndarray:
+    """Values of more than 8 bits as uint8, of which 0 to 255 are those of a model with ``about.input``.
+
+    ``range`` says which values become 0 and 255; values outside are clipped. A model without it takes 0 to
+    ``white_level``, by default 65535, or 1 for floats.
+
+    Raises:
+        ValueError: If values are not finite, or there is no ``range`` and they are outside.
+    """
+    white = how.get("white_level") or (1 if values.dtype.kind == "f" else 65535)
+    low, high = how.get("range") or (0, white)
+    values = values.astype(np.float32)
+    least, most = values.min(), values.max()
+    within = low <= least <= most <= high or ("range" in how and bool(np.isfinite(least + most)))
+    if not within:  # or NaN
+        hint = ". Divide by 255" if white == 1 and 0 <= least <= most <= 255 else ""
+        raise ValueError(
+            f"the values of the image must be {low:g} to {high:g} but are {least:g} to {most:g}{hint}."
+        )
+    return ((values - low) * (255 / (high - low))).round().clip(0, 255).astype(np.uint8)
+
+
+def array_of(images: Any, mode: str, how: Mapping[str, Any] = {}) -> np.ndarray:
     """Arrays of any framework, pictures of Pillow as uint8 in a mode, or a list of either."""
     if isinstance(images, list | tuple):
-        arrays = [array_of(image, mode, white) for image in images]
+        arrays = [array_of(image, mode, how) for image in images]
         if len({array.shape for array in arrays}) != 1:
             sizes = cut([str(array.shape) for array in arrays])
             raise ValueError(f"'images' must be one or more images of the same shape, but got [{sizes}].")
@@ -122,13 +168,17 @@ def array_of(images: Any, mode: str, white: float | None = None) -> np.ndarray:
         raise TypeError(
             f"'images' must be a Pillow image or an array, not a path: use PIL.Image.open({path!r})."
         )
-    if hasattr(images, "convert") and images.mode[0] in "IF":  # Pillow would clip the values to 255
-        values, white = np.asarray(images, np.float32), white or (1 if images.mode == "F" else 65535)
-        low, high = values.min(), values.max()
-        if not 0 <= low <= high <= white:  # or NaN
-            raise ValueError(f"the values of the image must be 0 to {white:g} but are {low:g} to {high:g}.")
-        images = np.stack([(values * (255 / white)).round().astype(np.uint8)] * len(mode), axis=-1)
     if hasattr(images, "convert"):
+        if images.mode[0] in "IF":  # Pillow would clip the values to 255
+            images = Image.fromarray(in_range(np.asarray(images), how))
+        elif "range" in how:
+            raise ValueError(
+                f"'images' must have more than 8 bits, as those of the training, but got a Pillow image of "
+                f"mode {images.mode}. For colours of 16 bits, of which Pillow keeps 8, pass an array: "
+                "mlx_unpool_zoo.data.pictures.read_picture(path, model)."
+            )
+        elif any("16" in str(tile[3]) for tile in getattr(images, "tile", ())):
+            warnings.warn("Pillow keeps 8 of the 16 bits of the colours of this image.", stacklevel=5)
         images = images.convert(mode)
     is_bfloat16 = isinstance(images, mx.array) and images.dtype == mx.bfloat16
     return np.asarray(images.astype(mx.float32) if is_bfloat16 else images)

@@ -1,9 +1,9 @@
 """Convert published weights, and write a folder that the zoo can load.
 
-    python -m mlx_unpool_zoo.convert fastsurfer_vinn aparc_vinn_axial_v2.0.0.pkl fastsurfer/axial
-    python -m mlx_unpool_zoo.convert enet best_model.pth enet --input raw
-    python -m mlx_unpool_zoo.convert segnet vgg16_bn.pth start --config num_classes=12
-    python -m mlx_unpool_zoo.convert hair hair_segmentation.tflite hair
+    python -m mlx_unpool_zoo convert fastsurfer_vinn aparc_vinn_axial_v2.0.0.pkl fastsurfer/axial
+    python -m mlx_unpool_zoo convert enet best_model.pth enet --input raw
+    python -m mlx_unpool_zoo convert segnet vgg16_bn.pth start --config num_classes=12
+    python -m mlx_unpool_zoo convert hair hair_segmentation.tflite hair
 
 Files may be state dicts, checkpoints and whole pickled models (.pth, .pt, .pkl, .ckpt, .model), .safetensors
 and .tflite files. No code in a file is run.
@@ -16,16 +16,18 @@ import json
 import re
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from . import MODELS, from_pytorch
-from .about import IMAGENET, Plane, naming
-from .checkpoints import cut, read_checkpoint
-from .classes import read_classes
+from .. import MODELS, from_pytorch
+from ..about import IMAGENET, Plane, naming
+from ..checkpoints import read_checkpoint
+from ..classes import read_classes
+from ..messages import cut
 
 
 def plane_of(path: Path, given: str | None = None) -> Any:
@@ -51,7 +53,7 @@ def argument(text: str) -> tuple[str, Any]:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     form = argparse.RawDescriptionHelpFormatter
-    name = "python -m mlx_unpool_zoo.convert"
+    name = "python -m mlx_unpool_zoo convert"
     made = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
     add = made.add_argument
     add("model", choices=MODELS, help="type of the model")
@@ -104,7 +106,7 @@ def convert(arguments: argparse.Namespace) -> str:
         about.input["normalisation"] = IMAGENET if arguments.input == "normalised" else None
     if arguments.classes:
         about.classes = read_classes(arguments.classes)
-    if model.medical:
+    if model.facts.modalities:
         about.plane = plane
     about.source = arguments.source or source.name
     about.base_model = arguments.base_model
@@ -118,18 +120,10 @@ def convert(arguments: argparse.Namespace) -> str:
     return f"{folder}: {count:,} parameters{f', {about.plane} slices' if about.plane else ''}"
 
 
-def main() -> int:
-    """Run the program and return the exit status. Errors are printed without a traceback."""
-    arguments = parser().parse_args()
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
-            print(convert(arguments))
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit status."""
+    arguments = parser().parse_args(words)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
+        print(convert(arguments))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

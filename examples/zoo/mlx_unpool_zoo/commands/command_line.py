@@ -1,11 +1,12 @@
-"""Run a program and report its errors. This module needs nothing but Python."""
+"""Run a program and report its errors in one line."""
 
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
+
+from ..messages import pip_install
 
 HINT = (
     "If a GPU kernel failed, set the environment variable MLX_UNPOOL_BACKEND=ops and run the program again, "
@@ -22,12 +23,11 @@ def extra(name: str) -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if not package or find_spec(package):
             raise
-        program = Path(sys.argv[0]).name
-        sys.exit(f'Not installed: {package}. {program} needs the extra [{name}]: pip install ".[{name}]"')
+        sys.exit(f"Not installed: {package}, of the extra [{name}]: {pip_install(name)}")
 
 
-def run_program(main: Callable[[], int]) -> None:
-    """Run a program and exit with the status that it returns.
+def run_program(main: Callable[[], int], needs: str = "train") -> None:
+    """Run a program, which needs an extra, and exit with the status that it returns.
 
     A ValueError or OSError, such as a missing file or a refused argument, is printed as one line on standard
     error, and the exit status is 1. After Ctrl-C the exit status is 130, and 143 after SIGTERM, which raises
@@ -36,7 +36,7 @@ def run_program(main: Callable[[], int]) -> None:
     """
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        with extra("examples"):
+        with extra(needs):
             status = main()
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)

@@ -1,9 +1,9 @@
 """Recolour the hair in photographs or in a video.
 
-    python examples/hair.py                                                a portrait: demo/hair/portrait.png
-    python examples/hair.py photo.jpg --colour copper                      writes demo/hair/photo.png
-    python examples/hair.py a.jpg b.jpg --colour "#2f6bd0"                 demo/hair/a.png and demo/hair/b.png
-    python examples/hair.py film.mp4 --colour blond --output dyed.mp4      needs PyAV: pip install av
+    python -m mlx_unpool_zoo hair                                 a portrait: runs/hair/portrait.png
+    python -m mlx_unpool_zoo hair photo.jpg --colour copper       writes runs/hair/photo.png
+    python -m mlx_unpool_zoo hair a.jpg b.jpg --colour "#2f6bd0"  runs/hair/a.png and runs/hair/b.png
+    python -m mlx_unpool_zoo hair film.mp4 --output dyed.mp4      needs PyAV: pip install av
 
 The first run downloads the weights of MediaPipe's network (0.8 MB, Apache-2.0) from Google. If an input
 cannot be read, or has no hair, the others are recoloured, and the exit status is 1.
@@ -12,24 +12,24 @@ cannot be read, or has no hair, the others are recoloured, and the exit status i
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from common.command_line import extra, run_program
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
 
-with extra("examples"):
-    import mlx_unpool_zoo as zoo
-    import numpy as np
-    from common.files import check_inputs, check_output_file, replacing
-    from common.images import read_image
-    from mlx_unpool_zoo.hair import squares_of
-    from mlx_unpool_zoo.hair_colour import COLOURS, brightness_of, colour_of, hint_of, recoloured, table_of
-    from mlx_unpool_zoo.pictures import array_of
-    from PIL import Image
-    from tqdm import tqdm
+import mlx_unpool_zoo as zoo
+
+from ..data.pictures import open_picture
+from ..files import replacing
+from ..hair import squares_of
+from ..hair_colour import COLOURS, brightness_of, colour_of, hint_of, recoloured, table_of
+from ..inputs import array_of
+from .outputs import check_inputs, check_output_file
 
 PHOTOGRAPHS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")  # that are written
 VIDEOS = (".mp4", ".mov", ".mkv", ".m4v", ".webm", ".avi")  # the first three are also written
@@ -37,15 +37,15 @@ PORTRAIT = Path(zoo.__file__).with_name("page") / "portrait.jpg"
 SPACES = ("colorspace", "color_range", "color_primaries", "color_trc")  # of the frames of a video
 
 
-def outputs_of(paths: list[Path], output: Path | None) -> dict[Path, Path]:
+def outputs_of(paths: list[Path], output: Path) -> dict[Path, Path]:
     """The photographs and videos by the files to write."""
     check_inputs(paths)
     films = [path for path in paths if path.suffix.lower() in VIDEOS]
     if films and not find_spec("av"):
         raise ValueError("Not installed: PyAV, which reads and writes videos: pip install av")
-    if output is None:
+    if not output.suffix:
         names = [path.stem + (".mp4" if path in films else ".png") for path in paths]
-        found = {Path("demo/hair", name): path for name, path in zip(names, paths)}
+        found = {output / name: path for name, path in zip(names, paths)}
     else:
         stems = [output.stem + f"-{path.stem}" * (len(paths) > 1) for path in paths]
         found = {output.with_stem(stem): path for stem, path in zip(stems, paths)}
@@ -60,29 +60,23 @@ def outputs_of(paths: list[Path], output: Path | None) -> dict[Path, Path]:
 
 def recolour_photograph(model: zoo.HairSegmenter, path: Path, target: Path, colour: np.ndarray) -> str:
     """Write a photograph with another colour of the hair, and return a line about it."""
-    image, remark = read_image(path), ""
+    (image, _), remark = open_picture(path), ""
     is_clear = image.has_transparency_data and image.mode[0] not in "IF"
     visible, start = array_of(on_white(image) if is_clear else image, "RGB"), time.perf_counter()
     mask = model.mask(visible, squares=True)
-    seconds, brightness, share = (
-        time.perf_counter() - start,
-        brightness_of(visible, mask),
-        (mask > 0.5).mean(),
-    )
+    seconds, brightness = time.perf_counter() - start, brightness_of(visible, mask)
     if brightness is None:
         raise ValueError(f"{hint_of(0)}.")
     found = Image.fromarray(recoloured(array_of(image, "RGB"), mask, table_of(colour, brightness)))
     if is_clear:
         found.putalpha(image.convert("RGBA").getchannel("A"))
         if target.suffix.lower() in (".jpg", ".jpeg"):
-            found, remark = (
-                on_white(found),
-                "; what was transparent is white, because JPEG has no transparency",
-            )
+            found, remark = on_white(found), "; transparent parts are white, because JPEG has none"
     profile = image.info.get("icc_profile") if image.mode in ("RGB", "RGBA", "P") else None
     with replacing(target) as partial:
         found.save(partial, quality=95, icc_profile=profile)
-    return f"{path.name}: {share:.1%} hair, found in {seconds:.2f} s{squares(mask)}{remark}{hint(share)}"
+    share, time_of = (mask > 0.5).mean(), f"{seconds:.2f} s{squares(mask)}"
+    return f"{path.name}: {share:.1%} hair, found in {time_of}{remark}{hint(share)}"
 
 
 def on_white(image: Image.Image) -> Image.Image:
@@ -154,16 +148,20 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
     return f"{path.name}: {count} frames, hair found in {seconds / count:.3f} s per frame{rest}"
 
 
-def main() -> int:
-    """Run the program and return the exit status."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit status."""
     form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    name = "python -m mlx_unpool_zoo hair"
+    parser = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
     said = "photographs that Pillow reads, and videos (default: a portrait, NASA, public domain)"
     parser.add_argument("inputs", type=Path, nargs="*", default=[PORTRAIT], help=said)
-    parser.add_argument("--colour", default="purple", help="of CSS, #rrggbb or " + ", ".join(COLOURS))
-    parser.add_argument("--output", type=Path, help="file to write (default: in demo/hair/)")
+    parser.add_argument(
+        "--colour", "--color", default="purple", help="of CSS, #rrggbb or " + ", ".join(COLOURS)
+    )
+    default = Path("runs/hair")
+    parser.add_argument("--output", type=Path, default=default, help=f"file or folder (default: {default})")
     parser.add_argument("--model", default="hair", help="folder of a model (default: hair, Google's weights)")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     colour, outputs = colour_of(arguments.colour), outputs_of(arguments.inputs, arguments.output)
     model, failed = zoo.HairSegmenter.from_pretrained(arguments.model), []
     for target, path in outputs.items():
@@ -174,7 +172,3 @@ def main() -> int:
             failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
     print(*failed, sep="\n", end="\n" * bool(failed), file=sys.stderr)
     return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    run_program(main)

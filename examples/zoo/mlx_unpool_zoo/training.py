@@ -9,8 +9,11 @@ launcher there is one process, and averages over processes have no effect.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import platform
+import re
 import shlex
 import signal
 import sys
@@ -18,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from types import FrameType
 from typing import Any
 
@@ -27,7 +31,8 @@ import mlx.optimizers as optim
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 from tqdm import tqdm
 
-from common.files import load_arrays, save_arrays, write_file
+from .about import naming
+from .files import load_arrays, save_arrays, write_file
 
 LOG = ("step", "loss", "learning_rate", "validation_miou")  # the last is nan except at checkpoints
 
@@ -134,6 +139,7 @@ def train(
             losses.append(loss.item())
             rows.append([done, losses[-1], optimizer.learning_rate.item(), math.nan])
             progress.after_step(done, losses[-1])
+            say_if_it_rises([row[2] for row in rows[-2:]], len(losses) == 1, steps, progress)
             if first and saves:
                 best = max((row[-1] for row in rows if not math.isnan(row[-1])), default=-math.inf)
                 text, rows[-1][-1] = at_checkpoint(evaluates, best)
@@ -150,35 +156,89 @@ def train(
 
 
 class Progress:
-    """A progress bar, and lines with the time that is left: after five steps, and every ten seconds if there
-    is no terminal. Only the first process prints.
+    """A progress bar, and lines with the time: in all after five steps, and what is left every ten seconds if
+    there is no terminal. Only the first process prints.
     """
 
     def __init__(self, name: str, done: int, total: int) -> None:
         self.first = mx.distributed.init().rank() == 0
-        self.name, self.total, self.count = name, total, 0
+        self.name, self.total = name, total
         if self.first:
+            if mx.default_device() == mx.cpu:
+                recommend_blas()
             print(f"{name}: {total} steps on the {mx.default_device().type.name.upper()}", flush=True)
         hidden = None if self.first else True
         self.bar = tqdm(total=total, initial=done, desc=name, unit="step", disable=hidden)
+        self.started = self.said = self.last = time.perf_counter()
+        self.seconds: list[float] = []  # of each step and what comes after it, such as an evaluation
 
     def after_step(self, done: int, loss: float) -> None:
         """Show the loss of a step, and how long the others take."""
         self.bar.update()
         self.bar.set_postfix(loss=f"{loss:.3f}")
-        self.count, now = self.count + 1, time.perf_counter()
-        if self.count == 1:  # it compiles kernels, and does not count
-            self.started = self.last = now
-        elif done < self.total and (self.count == 5 or (self.bar.disable and now - self.last > 10)):
-            seconds, self.last = (now - self.started) / (self.count - 1) * (self.total - done), now
-            left = f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
-            self.say(f"step {done} of {self.total}: loss {loss:.3f}, about {left} left")
+        now = time.perf_counter()
+        self.seconds.append(now - self.last)
+        self.last = now
+        # The first steps may compile kernels. They count as what they took, not for the steps that are left.
+        each = median(self.seconds[-20:])
+        left = each * (self.total - done)
+        text = f"step {done} of {self.total}: loss {loss:.3f}, "
+        if done < self.total and len(self.seconds) == 5:
+            self.said = now
+            self.say(f"{text}{each:.2f} s per step, about {duration(now - self.started + left)} in all")
+        elif done < self.total and self.bar.disable and now - self.said > 10:
+            self.said = now
+            self.say(f"{text}about {duration(left)} left")
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
         if self.first:
             self.bar.write(f"{self.name}, {text}")
             sys.stdout.flush()
+
+
+def cost_of(model: nn.Module, side: int, batch: int) -> tuple[float, float]:
+    """Seconds and bytes of a training step, estimated from one image with half the side.
+
+    The model, which gets new running statistics, has RGB images as inputs.
+    """
+    small = max(32, side // 2)
+    ratio = batch * (side / small) ** 2
+    step = nn.value_and_grad(model, lambda model, x: model(x).square().mean())
+    for _ in range(2 if mx.default_device() == mx.gpu else 1):  # the first one compiles kernels
+        mx.reset_peak_memory()
+        started = time.perf_counter()
+        mx.eval(step(model, mx.zeros((1, small, small, 3))))
+        seconds = time.perf_counter() - started
+    parameters = sum(value.nbytes for _, value in tree_flatten(model.parameters()))
+    # Weights and gradients, and later two averages of gradients; the rest grows with the pixels.
+    inside = max(0, mx.get_peak_memory() - 2 * parameters)
+    return seconds * ratio, inside * ratio + 4 * parameters
+
+
+def duration(seconds: float) -> str:
+    """A time for people."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
+
+
+def say_if_it_rises(rates: list[float], resumed: bool, steps: int, progress: Progress) -> None:
+    """Print a line if the learning rate of the first step of a resumed run is far above the last one."""
+    if resumed and rates[-1] > 3 * rates[0]:
+        rise = f"from {rates[0]:.2g} to {rates[-1]:.2g}"
+        progress.say(f"the learning rate rises {rise}, because its schedule is that of {steps} steps.")
+
+
+@functools.cache  # prints once
+def recommend_blas() -> None:
+    """Print how to train faster if MLX's wheel brings the reference BLAS and no other BLAS is loaded."""
+    maps, folder = Path("/proc/self/maps"), Path(mx.__file__).parents[1] / "mlx_cpu.libs"
+    text = maps.read_text() if maps.exists() else ""
+    loaded = re.findall(r"/.*/lib(?:blas|openblas|mkl|blis).*", text)
+    if loaded and all(path.startswith(f"{folder}/") for path in loaded):
+        library = f"/usr/lib/{platform.machine()}-linux-gnu/openblas-serial/libblas.so.3"
+        print(f"OpenBLAS trains 2 to 3 times as fast: apt install libopenblas0-serial, LD_PRELOAD={library}")
 
 
 def check_finite(step: int, loss: mx.array, state: dict[str, mx.array]) -> None:
@@ -313,7 +373,8 @@ def load_checkpoint(
     """
     if not path.exists():
         raise ValueError(f"There is nothing to resume: {path} does not exist.")
-    state, metadata = load_arrays(path)
+    with naming(path):
+        state, metadata = load_arrays(path)
     if "settings" not in metadata:
         raise ValueError(f"{path} is not a checkpoint of a training run.")
     saved = json.loads(metadata["settings"])
@@ -322,6 +383,8 @@ def load_checkpoint(
         raise ValueError(
             f"{path} was saved by a run with other settings: "
             + ", ".join(f"{name} {saved.get(name)}, now {settings.get(name)}" for name in differ)
+            + ". For another rate, start from its model: --model FOLDER --output NEW"
+            * ("learning_rate" in differ)
         )
     rows: Any = state.pop("log").tolist()
     set_state(model, optimizer, state)

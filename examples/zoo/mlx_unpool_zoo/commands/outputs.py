@@ -1,23 +1,23 @@
-"""Check outputs before a run; read and write files with the functions of the zoo."""
+"""Check inputs and outputs before a run."""
 
 import fcntl
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-
-import mlx.core as mx
-from mlx_unpool_zoo import files
-from mlx_unpool_zoo.files import checksum as checksum
-from mlx_unpool_zoo.files import replacing as replacing
-from mlx_unpool_zoo.files import save_arrays as save_arrays
-from mlx_unpool_zoo.files import write_file as write_file
 
 
 def check_inputs(paths: Sequence[Path]) -> None:
     """Raise ValueError if there is no such file or folder, before anything is downloaded or written."""
     if missing := [str(path) for path in paths if not path.exists()]:
         raise ValueError(f"There is no file {' and no file '.join(missing[:3])}.")
+
+
+def check_range(ends: Sequence[float] | None) -> None:
+    """Raise ValueError if --range is given, but not two finite numbers of which the first is smaller."""
+    if ends and not -math.inf < ends[0] < ends[1] < math.inf:
+        raise ValueError(f"--range must be two finite numbers, the smaller one first, but got {ends}.")
 
 
 def check_output_folder(option: str, path: Path) -> None:
@@ -72,11 +72,3 @@ def reserved(option: str, folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
-    """Read arrays and metadata with ``mlx_unpool_zoo.files.load_arrays``, whose errors get the path."""
-    try:
-        return files.load_arrays(path)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None

@@ -5,42 +5,35 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from mlx_unpool_zoo import Model
-from mlx_unpool_zoo.metrics import boundary_f_score, confusion_matrix, iou
-from mlx_unpool_zoo.pytorch import cut
 
-from common.classes import IGNORED, is_ignored
-from common.masks import Meaning
+from .data import Record
+from .data.tables import IGNORED, is_ignored
+from .metrics import boundary_f_score, confusion_matrix, iou
+from .model import Model
 
 
 @dataclass
 class Pictures:
     """Images (H, W, 3) with the class index of every pixel (H, W), all uint8, and the classes.
 
-    ``white_level``: the value that became 255 in images of more than 8 bits. ``meaning``: that of the values
-    of masks. ``source``: the files, for people.
+    ``record``: what was read, if they are from files. ``weighted``: see :meth:`class_weights`.
     """
 
     pairs: list[tuple[np.ndarray, np.ndarray]]
     classes: list[dict[str, Any]]
-    white_level: float | None = None
-    meaning: Meaning | None = None
-    source: str = ""
+    record: Record | None = None
+    weighted: bool = True
 
-    def divided(self, every: int = 5) -> tuple[Pictures, Pictures]:
-        """The images without and with every fifth."""
-        if len(self.pairs) < every:
-            count = len(self.pairs)
-            raise ValueError(f"--validation is needed for fewer than {every} images, but there are {count}.")
-        last = slice(every - 1, None, every)
-        rest = [pair for n, pair in enumerate(self.pairs) if n % every != every - 1]
-        return replace(self, pairs=rest), replace(self, pairs=self.pairs[last])
+    @classmethod
+    def of(cls, record: Record) -> Pictures:
+        """The images of a split."""
+        return cls(record.pairs, record.classes, record)
 
     def counts(self) -> np.ndarray:
         """The number of pixels (256) of each class index, and of those that are ignored."""
@@ -53,60 +46,37 @@ class Pictures:
         numbers = {"counted_classes": int((counted > 0).sum()), "counted_pixels": int(counted.sum())}
         return numbers | {"ignored_share": float(share)}
 
-    def absent_classes(self) -> list[str]:
-        """The names of the classes that no pixel has, except those that are ignored."""
-        counts = self.counts()
-        return [c["name"] for n, c in enumerate(self.classes) if not counts[n] and not is_ignored(c)]
-
-    def check_ignored(self, allow_absent: bool = False) -> None:
-        """Raise ValueError if 255, which is ignored although no table says so, may stand for a class.
-
-        So it is if no pixel has some class (which may be allowed), or if 255 is never beside a number but 0.
-        """
-        if not self.meaning or not self.meaning.unlisted:
-            return
-        if (absent := self.absent_classes()) and not allow_absent:
-            raise ValueError(
-                f"no training mask has {cut(absent)}, while {self.counted()['ignored_share']:.1%} of the "
-                f"pixels are ignored, because they have 255. If 255 is {absent[0]}, give it this number in "
-                "the table of classes. If it means ignored, add the line '255 void 0 0 0' to the table, or "
-                "pass --allow-absent-classes."
-            )
-        if self.meaning.doubtful:
-            raise ValueError(
-                f"255 may be a class or mean ignored: {self.meaning.doubtful}, for example, has it beside 0, "
-                "and no mask has it beside another number. Pass --classes with a line for 255 "
-                "('255 void 0 0 0' if it means ignored)."
-            )
-
     def summary(self) -> str:
         """The number of images and a checksum of them and their masks."""
         sum_of = functools.reduce(lambda crc, a: zlib.crc32(a.tobytes(), crc), chain(*self.pairs), 0)
         return f"{len(self.pairs)} images with the checksum {sum_of:08x}"
 
     def class_weights(self) -> np.ndarray:
-        """The weight of each value of a pixel: ``1 / ln(1.02 + share)`` as in ENet's paper, 0 if ignored."""
+        """The weight of each value of a pixel in the loss, 0 if it is ignored.
+
+        If ``weighted``, that of a class is ``1 / ln(1.02 + share)`` as in ENet's paper, otherwise 1.
+        """
         counts = self.counts()
         if not counts[:IGNORED].any():
             raise ValueError("every pixel of the training images is ignored.")
-        weights = 1 / np.log(1.02 + counts / counts[:IGNORED].sum())
+        weights = 1 / np.log(1.02 + counts / counts[:IGNORED].sum()) if self.weighted else np.ones(256)
         weights[IGNORED] = 0
         return weights.astype(np.float32)
+
+    def crop_of(self, model: Model, crop: int | None) -> int:
+        """The side of training squares: ``crop``, or the median of the shorter sides, for the model."""
+        multiple = check_crop(model, crop)
+        median = int(np.median([min(truth.shape) for _, truth in self.pairs]))
+        return crop or max(multiple, median // multiple * multiple)
 
     def batches(
         self, model: Model, count: int, seed: int, crop: int | None = None
     ) -> Iterator[tuple[mx.array, ...]]:
         """Endless batches of inputs, classes and weights: squares of random images, half mirrored.
 
-        Their side is ``crop``, by default the median of the shorter sides. Smaller images are padded with
-        ignored pixels.
+        Their side is that of :meth:`crop_of`. Smaller images are padded with ignored pixels.
         """
-        random, multiple = np.random.default_rng(seed), model.about.input.get("multiple_of") or 1
-        weights = self.class_weights()
-        median = int(np.median([min(truth.shape) for _, truth in self.pairs]))
-        side = crop or max(multiple, median // multiple * multiple)
-        if side % multiple:
-            raise ValueError(f"--crop must be a multiple of {multiple} for this model, but got {crop}.")
+        random, weights, side = np.random.default_rng(seed), self.class_weights(), self.crop_of(model, crop)
         while True:
             parts = []
             for number in random.choice(len(self.pairs), count, replace=len(self.pairs) < count):
@@ -130,7 +100,7 @@ class Pictures:
         model.eval()  # once, because predict copies a model in training mode
         truths, found = zip(*((truth, model.predict(picture)) for picture, truth in self.pairs))
         model.train(training)
-        counts = sum(confusion_matrix(*pair, len(self.classes)) for pair in zip(truths, found))
+        counts = np.sum([confusion_matrix(*pair, len(self.classes)) for pair in zip(truths, found)], axis=0)
         if not counts.any():
             raise ValueError("every pixel of the validation or test images is ignored.")
         names = [entry["name"] for entry in self.classes]
@@ -150,24 +120,16 @@ class Pictures:
         } | counted
 
 
+def check_crop(model: Model, crop: int | None) -> int:
+    """The number of which the sides of inputs are multiples. Raises ValueError if ``crop`` is none."""
+    multiple = model.about.input.get("multiple_of") or 1
+    if crop and crop % multiple:
+        raise ValueError(f"--crop must be a multiple of {multiple} for this model, but got {crop}.")
+    return multiple
+
+
 def stacked(planes: Sequence[np.ndarray]) -> np.ndarray:
     """Planes (H, W) of any sizes as one array, padded with ignored pixels."""
     size = np.max([plane.shape for plane in planes], axis=0)
     padded = [np.pad(p, [(0, a - b) for a, b in zip(size, p.shape)], constant_values=IGNORED) for p in planes]
     return np.stack(padded)
-
-
-def described(splits: dict[str, Pictures]) -> list[str]:
-    """Lines that say which images, masks and classes there are, for a person who checks them."""
-    data, lines = splits["train"], []
-    if data.pairs:
-        counts = data.counts()
-        entries = [(n, entry) for n, entry in enumerate(data.classes) if not is_ignored(entry)]
-        labels = [f"{c['label']} " if c["name"] != str(c.get("label", c["name"])) else "" for _, c in entries]
-        shares = [f"{counts[n] / counts.sum():.1%}" for n in (*(n for n, _ in entries), IGNORED)]
-        named = cut([f"{a}{c['name']} {b}" for a, (_, c), b in zip(labels, entries, shares)])
-        lines = [data.source, f"Pixels for training: {named}; ignored {shares[-1]}."]
-    for split, pictures in splits.items():
-        if absent := pictures.absent_classes():
-            lines.append(f"Not in the {'training' if split == 'train' else split} masks: {cut(absent)}.")
-    return lines

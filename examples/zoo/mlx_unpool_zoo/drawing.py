@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
@@ -13,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
-from common.files import write_file
+from .classes import not_drawn
+from .files import write_file
 
-matplotlib.use("Agg")
 GREY = "#7a7a7a"  # readable on light and dark pages
 
 
@@ -46,12 +44,12 @@ def show_classes(axis: Axes, numbers: np.ndarray, classes: list[dict[str, Any]],
 
 
 def overlaid(picture: np.ndarray, numbers: np.ndarray, classes: list[dict[str, Any]]) -> np.ndarray:
-    """An image with its classes drawn on it. Class index 0 is not drawn; ignored pixels are hatched."""
+    """An image with its classes drawn on it, except the one of ``not_drawn``; ignored pixels are hatched."""
     colours = np.array([entry["colour"] for entry in classes])[np.minimum(numbers, len(classes) - 1)]
     width = max(2, min(numbers.shape) // 32)
     ignored, stripes = numbers >= len(classes), np.add(*np.indices(numbers.shape)) // width % 2 > 0
     colours[ignored] = 127
-    share = np.where(ignored, 0.85 * stripes, 0.45 * (numbers > 0))[..., None]
+    share = np.where(ignored, 0.85 * stripes, 0.45 * (numbers != not_drawn(classes)))[..., None]
     return ((1 - share) * picture + share * colours).astype(np.uint8)
 
 
@@ -89,9 +87,8 @@ PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tiff", ".pdf", ".svg")
 
 
 def save(figure: Figure, path: Path, dpi: int = 100) -> None:
-    """Save and close a figure. It is transparent with grey text, so it suits light and dark pages."""
+    """Save a figure. It is transparent with grey text, so it suits light and dark pages."""
     for words in figure.findobj(Text):
         words.set_color(GREY)
     kind = path.suffix[1:].lower()
     write_file(path, lambda file: figure.savefig(file, dpi=dpi, transparent=True, format=kind))
-    plt.close(figure)

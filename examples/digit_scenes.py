@@ -11,15 +11,14 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 from mlx_unpool_zoo import Model
+from mlx_unpool_zoo.batches import Pictures
+from mlx_unpool_zoo.commands.train import SPLITS
+from mlx_unpool_zoo.data.tables import palette
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits, load_sample_image
 
-from common.classes import palette
-from common.pictures import Pictures
-
 DIGITS = (0, 1, 4, 7)  # four of ten, which a network learns to tell apart in half a minute
 CLASS_NAMES = ("background", *map(str, DIGITS))
-SPLITS = ("train", "validation", "test")
 _DIGIT_SHARES = (0.75, 0.10, 0.15)
 # The columns of each photograph that belong to each split.
 _COLUMNS = {

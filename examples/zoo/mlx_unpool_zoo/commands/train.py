@@ -1,0 +1,375 @@
+"""Train an ENet or a SegNet on your images and masks.
+
+    python -m mlx_unpool_zoo train --data photos    photos/images/a.jpg with photos/masks/a.png, and so on
+    python -m mlx_unpool_zoo train --data CamVid    the layout of CamVid: train/, trainannot/, val/, valannot/
+    python -m mlx_unpool_zoo train --data images masks --validation test test_masks     pairs of folders
+    python -m mlx_unpool_zoo train --data photos --model model/enet --output new        start from a model
+    python -m mlx_unpool_zoo train --data photos --resume --steps 600    continue, also after the last step
+    mlx.launch -n 2 --backend ring -- python -m mlx_unpool_zoo train --data photos      in two processes
+
+examples/README.md lists other layouts of folders, the formats of masks and the tables of classes of other
+tools. The pixels of a mask are labels (numbers) or colours. The classes are in photos/classes.txt, one per
+line, "number name red green blue" or only the name; without a file they are those that occur in the masks.
+255 is ignored if masks show that it is no class, and so are classes called "unlabelled" or "void". The
+program prints what it understood, and draws the first masks on their images (data.png).
+All images are held in memory. The folder --output gets the model with the best validation mean IoU of all
+checkpoints (a folder of the zoo, for predict and app), its metrics (JSON), a figure, the log (CSV) and a
+checkpoint.
+"""
+
+import argparse
+import json
+import math
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+import mlx_unpool_zoo as zoo
+
+from ..about import IMAGENET, naming
+from ..batches import Pictures, check_crop
+from ..checkpoints import read_checkpoint
+from ..data import read
+from ..drawing import draw_rows, overlaid
+from ..files import write_file
+from ..messages import cut
+from ..metrics import SCORES
+from ..published import ENCODERS, PUBLISHED, cache_of, downloaded, file_of
+from ..saving import WEIGHTS
+from ..segnet import DECODERS, NORMS
+from ..training import adamw, cost_of, duration, train, weighted_cross_entropy
+from .outputs import check_output_folder, check_range, reserved
+
+CHECKPOINT, LOG, METRICS = "checkpoint.safetensors", "log.csv", "metrics.json"
+PREDICTIONS, DATA = "predictions.png", "data.png"
+FILES = (CHECKPOINT, LOG, METRICS, PREDICTIONS, DATA)  # of a run, besides the folder of the model
+SPLITS = ("train", "validation", "test")
+# Of settings_of.
+SETTINGS: tuple[str, ...] = (
+    "model",
+    "encoder",
+    "decoder",
+    "decoder_kernel",
+    "norm",
+    "crop",
+    "side",
+    "batch",
+    "seed",
+)
+SETTINGS += ("learning_rate", "class_weights", "range")
+COARSE_WEIGHT = 0.5  # of the loss of the coarse scores
+
+
+def parse_arguments(words: Sequence[str] | None) -> Namespace:
+    """Parse and check the command line."""
+    form, name = argparse.RawDescriptionHelpFormatter, "python -m mlx_unpool_zoo train"
+    parser = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
+    parser.epilog = "Ctrl-C stops after the current step; --resume continues from there."
+    add = parser.add_argument
+    add("--data", type=Path, nargs="+", required=True, help="folder with images/ and masks/, or both folders")
+    add("--validation", type=Path, nargs="+", help="as --data (default: val/ or a fifth of --data)")
+    add("--test", type=Path, nargs="+", help="as --data, to test the best model")
+    add("--classes", type=Path, help="names and colours (default: classes.txt beside the masks)")
+    add("--mask-ending", help="how the names of masks end, if it is not clear, such as _labelIds")
+    smoothed = "masks are black and white with smoothed edges: 128 and more become 255, others 0"
+    add("--threshold", action="store_true", help=smoothed)
+    black = "values that become black and white, in images of more than 8 bits (default: found)"
+    add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=black)
+    add("--model", help="enet (default), segnet, hair (the published network), or the folder of a model")
+    add("--encoder", choices=ENCODERS, help="for segnet: start from weights of ImageNet (528 MB)")
+    add("--decoder", choices=DECODERS, help="for segnet (default: unpool)")
+    add("--decoder-kernel", type=int, choices=(1, 3, 5, 7), help="kernel size, for segnet (default: 3)")
+    add("--norm", choices=NORMS, help="for segnet, normalise over a batch (default) or each image")
+    add("--side", type=int, default=256, help="scale larger images to this shorter side (default: 256)")
+    add("--crop", type=int, help="side of training crops (default: median of the shorter sides)")
+    add("--steps", type=int, default=300, help="training steps (default: 300)")
+    add("--batch", type=int, default=4, help="batch size over all processes (default: 4)")
+    add("--learning-rate", type=float, default=0.01, help="peak learning rate (default: 0.01)")
+    weigh = "weigh all classes the same (default: 1 / ln(1.02 + share of the pixels))"
+    add("--class-weights", choices=("none",), help=weigh)
+    add("--compile", action="store_true", help="compile the step (takes minutes on a CPU)")
+    add("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
+    add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
+    add("--output", type=Path, default=Path("runs/train"), help="output folder (default: runs/train)")
+    add("--resume", action="store_true", help="continue a run")
+    add("--overwrite", action="store_true", help="replace the run in --output (without --resume)")
+    add("--smoke", action="store_true", help="a few steps only, to check that everything runs")
+    arguments = parser.parse_args(words)
+    if arguments.smoke:
+        arguments.steps = 3
+    arguments.model = arguments.model or "enet"
+    chosen = arguments.decoder or arguments.decoder_kernel or arguments.norm
+    if arguments.encoder and (arguments.model != "segnet" or chosen):
+        parser.error("--encoder needs --model segnet, without --decoder, --decoder-kernel and --norm")
+    if arguments.model == "segnet" and not arguments.encoder:
+        arguments.decoder = arguments.decoder or "unpool"
+        arguments.decoder_kernel = arguments.decoder_kernel or 3
+        arguments.norm = arguments.norm or "batch"
+    elif chosen:
+        parser.error("--decoder, --decoder-kernel and --norm need --model segnet")
+    if min(arguments.steps, arguments.batch, arguments.save_every) < 1:
+        parser.error("--steps, --batch and --save-every must be 1 or more")
+    if arguments.side < 8 or (arguments.crop is not None and arguments.crop < 8):
+        parser.error("--side and --crop must be 8 or more")
+    if not 0 < arguments.learning_rate < math.inf:
+        parser.error("--learning-rate must be positive and finite")
+    check_range(arguments.range)
+    check_output_folder("--output", arguments.output)
+    return arguments
+
+
+def read_data(arguments: Namespace) -> dict[str, Pictures]:
+    """The images for training, for validation and, if there are any, for a test."""
+    others = {split: getattr(arguments, split) for split in SPLITS[1:] if getattr(arguments, split)}
+    options: Any = {"mask_ending": arguments.mask_ending, "threshold": arguments.threshold}
+    options |= {"others": others, "ends": arguments.range, "divided": True}
+    records = read(arguments.data, arguments.side, arguments.classes, **options)
+    found = {split: Pictures.of(record) for split, record in records.items()}
+    found["train"].weighted = arguments.class_weights != "none"
+    return found
+
+
+def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
+    """A new model, or the one in a folder, with new weights where the number of classes differs."""
+    mx.random.seed(arguments.seed)
+    count, name = len(data.classes), arguments.model
+    if name == "enet":
+        model: zoo.Model = zoo.ENet(count)
+        model.about.input["normalisation"] = IMAGENET
+    elif arguments.encoder:
+        model = pretrained_segnet(arguments, data)
+    elif name == "segnet":
+        options = {name: getattr(arguments, name) for name in ("decoder", "decoder_kernel", "norm")}
+        model = zoo.SegNet(count, **options)
+    elif not Path(name).is_dir() and name not in PUBLISHED:
+        raise ValueError(f"--model must be enet, segnet, hair or the folder of a model, but got {name}.")
+    else:
+        model = zoo.from_pretrained(name)
+        if (model.picture_channels, model.dims) != (3, 2):
+            raise ValueError(f"--model must segment RGB images, unlike {name}.")
+        options = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
+        model = zoo.from_pretrained(name, **options)
+    about: Any = model.about
+    about.classes = data.classes
+    about.input["side"] = arguments.side
+    for key in ("white_level", "range"):
+        about.input.pop(key, None)
+    if data.record and data.record.ends:
+        about.input["range"] = data.record.ends
+    start = f", from {model.about.source}" * (model.about.source != "unknown")
+    source = " ".join(path.name for path in arguments.data)
+    model.about.source = f"trained by python -m mlx_unpool_zoo train on {source}{start}"
+    return model
+
+
+def pretrained_segnet(arguments: Namespace, data: Pictures) -> zoo.Model:
+    """A SegNet whose encoder has published weights, which are downloaded at the first call."""
+    count, folder = len(data.classes), arguments.output / zoo.SegNet.model_type
+    if mx.distributed.init().rank() > 0:
+        return zoo.SegNet.vgg16(count)  # gets the weights of the first process
+    if arguments.resume and folder.exists():
+        return zoo.from_pretrained(folder)
+    name, entry, cache = arguments.encoder, ENCODERS[arguments.encoder], cache_of()
+    if not file_of(name, entry, cache).exists():
+        model, crop = zoo.SegNet.vgg16(count), arguments.crop
+        seconds, octets = cost_of(model, data.crop_of(model, crop), arguments.batch)
+        time = f"{seconds:.2g} s, {duration(seconds * arguments.steps)} for all {arguments.steps}"
+        print(f"A step will take about {time}, and {octets / 2**30:.1f} GiB of memory.", flush=True)
+    file = downloaded(name, entry, cache)
+    mx.random.seed(arguments.seed)
+    with naming(file):
+        model = zoo.SegNet.from_pytorch(read_checkpoint(file), num_classes=count)
+    digits = f"the first {len(entry.sha256)} digits of its SHA-256 were checked"
+    print(f"{name}: from {entry.source} ({entry.licence}, {entry.licence_link}); {digits}.", flush=True)
+    about = model.about
+    about.source, about.licence, about.licence_link = entry.source, entry.licence, entry.licence_link
+    about.input["normalisation"] = IMAGENET
+    return model
+
+
+def loss_of(model: zoo.Model, inputs: mx.array, classes: mx.array, weights: mx.array) -> mx.array:
+    """The weighted mean loss over pixels, and that of coarse scores for the highest class in each window."""
+    if "coarse_classifier" not in model:
+        return weighted_cross_entropy(model(inputs), classes, weights)
+    scores, coarse = model.scores(inputs)
+    count, height, width, _ = coarse.shape
+    side = 2 ** len(model.encoder)
+
+    def highest(values: mx.array) -> mx.array:
+        values = values[:, : height * side, : width * side]
+        return values.reshape(count, height, side, width, side).max(axis=(2, 4))
+
+    counted = mx.where(weights > 0, classes, 0)
+    coarse_loss = weighted_cross_entropy(coarse, highest(counted), highest(weights))
+    return weighted_cross_entropy(scores, classes, weights) + COARSE_WEIGHT * coarse_loss
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit status."""
+    arguments = parse_arguments(words)
+    if arguments.crop:  # before the images are read
+        kind = {"enet": zoo.ENet, "segnet": zoo.SegNet}.get(arguments.model)
+        check_crop(kind(2) if kind else zoo.from_pretrained(arguments.model), arguments.crop)
+    splits = read_data(arguments)
+    model = model_of(arguments, splits["train"])
+    if mx.distributed.init().rank() > 0:
+        trained(model, splits, arguments)
+        return 0
+    return train_one(model, arguments, splits)
+
+
+def train_one(model: zoo.Model, arguments: Namespace, splits: dict[str, Pictures]) -> int:
+    """Train a model on images, test it and draw some of its predictions."""
+    output = arguments.output
+    with reserved("--output", output):
+        if not arguments.resume:
+            files = [output / name for name in (model.model_type, *FILES)]
+            if (old := [path for path in files if path.exists()]) and not arguments.overwrite:
+                hint = "--resume to continue its run, " * files[1].exists() + "--overwrite to replace it, or"
+                raise ValueError(f"{old[0]} exists: pass {hint} another --output.")
+            remove_files(output)
+        print_data(model.model_type, splits)
+        if not arguments.resume:
+            draw_data(splits, output / DATA)
+        model, report = trained(model, splits, arguments)
+        print_report(report)
+        draw({"predicted": model}, splits["validation"], output / PREDICTIONS)
+    print(f"Wrote the best model, {output / model.model_type}/, and {', '.join(FILES)} in {output}/.")
+    print(f"Label your images: python -m mlx_unpool_zoo predict {output / model.model_type} IMAGE ...")
+    print(f"Train longer: the same command with --resume --steps {2 * arguments.steps}")
+    return 0
+
+
+def print_data(name: str, splits: dict[str, Pictures]) -> None:
+    """Print the number of images and the classes."""
+    data = splits["train"]
+    count = f"{len(data.pairs)} images"
+    others = "".join(f", {len(splits[name].pairs)} for {name}" for name in SPLITS[1:] if name in splits)
+    text = f"{name}: {count}{others}, {len(data.classes)} classes"
+    text += f" ({cut([entry['name'] for entry in data.classes])})."
+    lines = (line for each in splits.values() if each.record for line in each.record.lines())
+    print(text, *lines, sep="\n", flush=True)
+
+
+def draw_data(splits: dict[str, Pictures], path: Path) -> None:
+    """Draw the first images with their masks, for a person who checks them."""
+    classes, pairs = splits["train"].classes, splits["train"].pairs[:6]
+    images, masks = zip(*pairs, strict=True)
+    columns = {"image": images, "with its mask": [overlaid(*pair, classes) for pair in pairs]}
+    draw_rows(columns, classes, path, hatched=any((mask >= len(classes)).any() for mask in masks))
+    print(f"Look at the first images with their masks: {path}", flush=True)
+
+
+def remove_files(folder: Path) -> None:
+    """Remove the files of a run, except its model, which the next one replaces."""
+    for name in (METRICS, *FILES):
+        (folder / name).unlink(missing_ok=True)
+
+
+def draw(models: dict[str, zoo.Model], data: Pictures, path: Path) -> None:
+    """Draw the first images with their masks and the classes that each model predicts."""
+    shown, truth = zip(*data.pairs[:4], strict=True)
+    columns = {"image": shown, "mask": truth}
+    columns |= {title: [*map(model.predict, shown)] for title, model in models.items()}
+    draw_rows(columns, data.classes, path)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a file in one step."""
+    write_file(path, json.dumps(content, indent=2).encode())
+
+
+def settings_of(arguments: Namespace, splits: dict[str, Pictures]) -> dict[str, Any]:
+    """What a resumed run must have in common with the run that it continues."""
+    settings = {name: getattr(arguments, name) for name in SETTINGS} | {
+        "threshold": arguments.threshold or None
+    }
+    settings["classes"] = [entry["name"] for entry in splits["train"].classes]
+    settings["labels"] = [entry.get("label") for entry in splits["train"].classes]
+    return settings | {"data": splits["train"].summary(), "validation": splits["validation"].summary()}
+
+
+def trained(
+    model: zoo.Model, splits: dict[str, Pictures], arguments: Namespace, **options: Any
+) -> tuple[zoo.Model, dict[str, Any]]:
+    """The best model of a run and its metrics. Only the first process writes and tests it.
+
+    ``options`` are those of :func:`train`.
+    """
+    output, settings = arguments.output, settings_of(arguments, splits)
+    options = {"settings": settings, "description": model.model_type} | options
+    report = {"validation": train_model(model, splits["train"], splits["validation"], arguments, options)}
+    if mx.distributed.init().rank() > 0:
+        return model, {}
+    model = zoo.from_pretrained(output / model.model_type)
+    for split in SPLITS[1:]:
+        if split in splits and not report.get(split):
+            report[split] = splits[split].metrics_of(model)
+    counted = {"train": splits["train"].counted()} if splits["train"].pairs else {}
+    read = {split: each.record.report() for split, each in splits.items() if each.record}
+    write_json(output / METRICS, {"settings": options["settings"], "read": read} | counted | report)
+    return model, report
+
+
+def train_model(
+    model: zoo.Model, data: Pictures, held: Pictures, arguments: Namespace, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Train a model. The folder ``--output`` has the one with the best validation mean IoU so far.
+
+    Returns:
+        The validation metrics of this model, empty if an earlier call has computed them.
+    """
+    folder, metrics = arguments.output / model.model_type, {}
+
+    def keep_the_best(evaluates: bool, best: float) -> tuple[str, float]:
+        exists = (folder / WEIGHTS).exists()
+        if not evaluates:
+            if not exists:
+                model.save_pretrained(folder)
+            kind = "an earlier" if best == -math.inf else "the best"
+            return f". {folder}/ has {kind if exists else 'this'} model.", math.nan
+        found = held.metrics_of(model)
+        if found["miou"] is None:  # then the folder has the last model
+            model.save_pretrained(folder)
+            return ", validation mean IoU -", math.nan
+        score = float(np.float32(found["miou"]))  # as in the log
+        if is_best := score > best or not exists:
+            model.save_pretrained(folder)
+            metrics.update(found)
+        return f", validation mean IoU {score:.3f}{', the best so far' * is_best}", score
+
+    train(
+        model,
+        adamw(arguments.learning_rate, arguments.steps),
+        loss_of,
+        data.batches(model, arguments.batch, arguments.seed, arguments.crop),
+        arguments.steps,
+        arguments.output / CHECKPOINT,
+        save_every=arguments.save_every,
+        seed=arguments.seed,
+        resume=arguments.resume,
+        compiled=arguments.compile,
+        log=arguments.output / LOG,
+        at_checkpoint=keep_the_best,
+        **options,
+    )
+    return metrics
+
+
+def print_report(report: dict[str, Any]) -> None:
+    """Print the metrics of each split in a column."""
+    print(f"{'':22}" + "".join(f"{split:>12}" for split in report))
+    names = dict.fromkeys(name for found in report.values() for name in found["iou"])
+    rows = {f"IoU {name}": [found["iou"].get(name) for found in report.values()] for name in names}
+    rows |= {name: [found[key] for found in report.values()] for key, name in SCORES.items()}
+    for name, values in rows.items():
+        print(f"{name:22}" + "".join(f"{shown(v):>12}" for v in values))
+
+
+def shown(score: float | None) -> str:
+    """A score, or "-" if there is none."""
+    return "-" if score is None or math.isnan(score) else f"{score:.3f}"

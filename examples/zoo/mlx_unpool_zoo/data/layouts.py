@@ -1,0 +1,324 @@
+"""Which files are the images of each split, and which is the mask of each image."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from .pictures import LOSSLESS, SPLITS, SUFFIXES, files_in, folders_in, pictures_in
+from .polygons import Found, Shapes, coco_splits, foreign_in, read_json, shapes_file, shapes_of
+from .tables import TABLES
+
+IMAGES = ("images", "image", "imgs", "img", "img_dir", "jpegimages", "leftimg8bit")
+MASKS: tuple[str, ...] = (
+    "masks",
+    "mask",
+    "masks_machine",
+    "segmentationclasspng",
+    "segmentationclass",
+    "annotations",
+)
+MASKS += ("gtfine", "labels", "ann_dir")
+BESIDE = ("annot", "_labels", "_masks")  # the masks of train/ in CamVid, in Kaggle's copy and others
+WAYS = "It must have images/ and masks/, train/ and val/ with these, images and masks, or polygons (labelme, "
+WAYS += "COCO, YOLO). Otherwise pass each split, --data A/train --validation A/val, or two folders, --data "
+WAYS += "IMAGES MASKS."
+
+
+class Source(NamedTuple):
+    """The images of a split, and the folder of its masks, or a file of polygons; None if it has none."""
+
+    images: Path
+    masks: Path | None
+    only: Path | None = None  # a list of the images that belong to the split
+
+    def where(self) -> Path:
+        """What distinguishes the split from others."""
+        return self.only or (self.masks if self.masks and self.masks.is_file() else self.images)
+
+
+Sources = dict[str, Source]
+
+
+def find(folders: Sequence[Path], ending: str | None = None) -> dict[str, Found]:
+    """The files of each split in one folder, in the first of the ``LAYOUTS`` that it has, or in a pair.
+
+    Raises:
+        ValueError: If the folder has another layout, or an image has no mask.
+    """
+    read_json.cache_clear()  # files may have changed
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is not a folder.")
+    if len(folders) > 2:
+        raise ValueError(f"pass one folder or two, but got {', '.join(map(str, folders))}.")
+    root = folders[0]
+    if len(folders) == 2:
+        sources = in_pair(*folders)
+    else:
+        sources = next(filter(None, (layout(root) for layout in LAYOUTS)), {})
+    if not sources:
+        raise ValueError(
+            f"{root} has {', '.join(folders_in(root)) or 'no folders'}. {foreign_in(root) or WAYS}"
+        )
+    used = {split: source for split, source in sources.items() if split == "train" or has_masks(source)}
+    shared = len({source.masks for source in used.values()}) < len(used)
+    found = {split: found_in(source, root, ending, shared) for split, source in used.items()}
+    read_json.cache_clear()
+    notes = [f"{split} has no masks, and is not used." for split in sources if split not in used]
+    known = {str(path) for each in sources.values() for path in each[:2] if path}
+    for name, path in folders_in(root).items() if len(folders) == 1 and root not in map(Path, known) else ():
+        if not any(f"{each}/".startswith(f"{path}/") for each in known) and pictures_in(path):
+            notes.append(f"{name} has pictures, and is not used.")
+    if len(used) > 1:
+        does = {"train": "trains", "validation": "validates", "test": "is the test at the end"}
+        notes.insert(0, ", ".join(f"{each.where()} {does[s]}" for s, each in used.items()) + ".")
+    found["train"].notes[:0] = notes
+    return found
+
+
+# Layouts: each a function that returns the splits of a folder, or nothing if it has another layout.
+
+
+def files_of_coco(root: Path) -> Sources | None:
+    """Files such as annotations/instances_train2017.json and instances_val2017.json."""
+    files = {} if is_drawn(pair_in(root)[1]) else coco_splits(root)
+    return {split: Source(root, path) for split, path in files.items()} if files.get("train") else None
+
+
+def folders_of_splits(root: Path) -> Sources | None:
+    """Folders train/, val/, ..., each with images/ and masks/, with both kinds, or beside trainannot/."""
+    parts = {split: source_in(part) for split, part in splits_among(folders_in(root).values()).items()}
+    if "train" not in parts or not has_masks(parts["train"]):
+        return None
+    if pair_in(root)[1]:
+        raise ValueError(f"{root} has masks of its own and in {parts['train'].images}. {command(parts)}")
+    return parts
+
+
+def folders_of_images_and_masks(root: Path) -> Sources | None:
+    """Folders images/ and masks/, which may have the same folders of splits, or VOC's lists of names."""
+    images, masks = pair_in(root)
+    if not images or not masks:
+        return None
+    lists = splits_among((root / "ImageSets" / "Segmentation").glob("*.txt"))
+    if "train" in lists:
+        return {split: Source(images, masks, path) for split, path in lists.items()}
+    return in_pair(images, masks)
+
+
+def one_folder(root: Path) -> Sources | None:
+    """Images beside their masks (a.png, a_mask.png), beside trainannot/, or with files of polygons."""
+    source = source_in(root)
+    return {"train": source} if files_in(root) or has_masks(source) else None
+
+
+LAYOUTS: list[Callable[[Path], Sources | None]]
+LAYOUTS = [files_of_coco, folders_of_splits, folders_of_images_and_masks, one_folder]
+
+
+# Parts of them.
+
+
+def in_pair(images: Path, masks: Path) -> Sources:
+    """The splits in a folder of images and one of masks: their subfolders, or all is for training."""
+    inside = [*folders_in(images).values()]
+    parts, labels = splits_among(inside), splits_among(folders_in(masks).values())
+    if not parts.keys() - {"train"}:  # a class may be called "train"
+        return {"train": Source(images, masks)}
+    sources = {s: Source(part, labels.get(s) if labels else masks) for s, part in parts.items()}
+    if "train" not in parts or len(parts) < len(inside) or files_in(images):
+        names = ", ".join(path.name for path in inside)
+        for path in inside if "train" not in parts else ():
+            if path not in parts.values():  # what --data names is for training, whatever it is called
+                sources = {"train": Source(path, folders_in(masks).get(path.name.lower()))} | sources
+        raise ValueError(f"{images} has {names}, of which some may be splits. {command(sources)}")
+    return sources
+
+
+def command(sources: Sources) -> str:
+    """Which options name the splits."""
+    first = "train" if "train" in sources else next(iter(sources))
+    options = {"--data": sources[first]} | {f"--{s}": each for s, each in sources.items() if s != first}
+    words = [" ".join(map(str, dict.fromkeys([o, *filter(None, s[:2])]))) for o, s in options.items()]
+    return f"Pass the folders of each split: {' '.join(words)}."
+
+
+def splits_among(paths: Iterable[Path]) -> dict[str, Path]:
+    """The paths whose names mean a split, such as train, Train, train2017 or train_images."""
+    found: dict[str, Path] = {}
+    for path in sorted(paths):
+        split = SPLITS.get(re.sub(r"\d{4}$|_images$", "", path.stem.lower()))
+        if split and found.setdefault(split, path) != path:
+            raise ValueError(f"{found[split]} and {path.name} are both for {split}: pass one as --data.")
+    return {split: found[split] for split in dict.fromkeys(SPLITS.values()) if split in found}
+
+
+def source_in(folder: Path) -> Source:
+    """The images of a split in its folder, with the masks in it or beside it."""
+    images, masks = pair_in(folder)
+    if images:
+        return Source(images, masks or (images if shapes_file(images) else shapes_file(folder)))
+    beside = [folder.with_name(folder.name.removesuffix("_images") + end) for end in BESIDE]
+    return Source(folder, next((other for other in beside if other.is_dir()), folder))
+
+
+def pair_in(folder: Path) -> tuple[Path | None, Path | None]:
+    """The folders of images and of masks in a folder."""
+    inside = folders_in(folder)
+    images, masks = ([inside[name] for name in names if name in inside] for names in (IMAGES, MASKS))
+    drawn = [path for path in masks if is_drawn(path)]
+    if len(drawn) > 1:
+        raise ValueError(f"{' and '.join(map(str, drawn))} have masks: pass --data {images[0]} {drawn[0]}.")
+    return next(iter(images), None), next(iter(drawn + masks), None)
+
+
+def is_drawn(folder: Path | None) -> bool:
+    """Whether a folder has pictures that may be masks."""
+    return folder is not None and any(path.suffix.lower() in LOSSLESS for path in pictures_in(folder))
+
+
+def has_masks(source: Source) -> bool:
+    """Whether a split has more than images: a test often has no masks."""
+    masks = source.masks
+    return masks is not None and (masks.is_file() or has_drawn(source) or shapes_file(masks) is not None)
+
+
+def has_drawn(source: Source) -> bool:
+    """Whether a split has masks that are pictures; then files of polygons do not count."""
+    images, masks, only = source
+    if masks is None or masks.is_file():
+        return False
+    if images != masks and not only:
+        return is_drawn(masks)
+    names = sorted(names_in(masks, LOSSLESS))
+    if only:
+        return not {*only.read_text().split()}.isdisjoint(names)
+    lossy = len(files_in(masks)) > len(names) > 0
+    return lossy or any(b.startswith(a) and not b[len(a)].isdigit() for a, b in pairwise(names))
+
+
+def found_in(source: Source, root: Path, ending: str | None, shared: bool) -> Found:
+    """The images of a split, with masks or shapes."""
+    images, masks, only = source
+    if masks is None:
+        raise ValueError(f"{images} has no masks. {foreign_in(root) or WAYS}")
+    near = [masks.parent, masks, root, *([root.parent] if splits_among([root]) else [])]
+    table = next((base / name for base in near for name in TABLES if (base / name).exists()), None)
+    if not has_drawn(source) and (found := shapes_of(images, masks, root)):
+        return found
+    try:
+        files = files_of(images, masks, ending, shared)
+    except ValueError as error:
+        raise ValueError(f"{error} {foreign_in(root)}".strip()) from None
+    if only:
+        names = only.read_text().split()
+        by_name = {image.stem: (image, mask) for image, mask in files}
+        if missing := [name for name in names if name not in by_name]:
+            raise ValueError(f"{only} lists {missing[0]}, which has no image or no mask.")
+        files = [by_name[name] for name in names]
+    return Found(files, None, table)
+
+
+def files_of(
+    images: Path, masks: Path, ending: str | None = None, shared: bool = False
+) -> list[tuple[Path, Path | Shapes]]:
+    """Pairs of an image and its mask, sorted by name. Both can be in one folder.
+
+    A mask has the name of its image, or the part of it in which the images differ, with the same text
+    before and after it in all masks::
+
+        a.jpg with a_mask.png           b_leftImg8bit.png with b_gtFine_labelIds.png
+        a_1.jpg with mask_1.png         21_training.tif with 21_manual1.gif
+
+    Args:
+        images: The folder of the images. If it has only subfolders, the images in them.
+        masks: The same for the masks.
+        ending: How the names of the masks end, needed if several ways fit.
+        shared: Whether the folder has masks of images elsewhere.
+    """
+    if images.samefile(masks):
+        pictures, named = in_one_folder(images)
+    else:
+        pictures = names_in(images, SUFFIXES)
+        named = names_in(masks, LOSSLESS) or names_in(masks, SUFFIXES)  # read_mask says why JPEG is refused
+    if not pictures:
+        raise ValueError(f"{images} has no images ({', '.join(SUFFIXES)}).")
+    if images.name == "JPEGImages" and not pictures.keys().isdisjoint(named):  # has images for other tasks
+        pictures = {name: path for name, path in pictures.items() if name in named}
+    ways = ways_of([*pictures], named)
+    fitting = {text: way for text, way in ways.items() if all(name in named for name in way)}
+    chosen = [text for text in fitting if ending is None or text.endswith(ending.removesuffix(".png"))]
+    chosen = [""] if "" in chosen and not ending else chosen
+    if fitting and len(chosen) != 1:
+        listed = ", ".join(f"'{text}'" for text in sorted(fitting))
+        wrong = f", but got '{ending}'" if ending else ""
+        raise ValueError(f"the masks in {masks} end in {listed}: pass one as --mask-ending{wrong}.")
+    # If no way fits all images, that for most of them shows which name is missing.
+    way = ways[chosen[0]] if chosen else max(ways.values(), key=lambda way: sum(n in named for n in way))
+    needed = dict(zip(way, pictures.values()))
+    if alone := [name for name in needed if name not in named]:
+        raise ValueError(
+            f"{len(alone)} of {len(pictures)} files have no mask in {masks}: {needed[alone[0]]}, for example,"
+            f" needs {Path(alone[0]).name}.png there (or {', '.join(LOSSLESS[1:5])}, not JPEG)."
+        )
+    others = {name for each in fitting.values() for name in each}
+    if alone := [name for name in named if name not in others and name.endswith(chosen[0]) and not shared]:
+        raise ValueError(
+            f"{len(alone)} of {len(named)} files have no image in {images}: {named[alone[0]]}, for example, "
+            f"needs {Path(alone[0]).name.removesuffix(chosen[0])}.jpg or .png there."
+        )
+    return [(path, named[name]) for name, path in needed.items()]
+
+
+def names_in(folder: Path, suffixes: Sequence[str]) -> dict[str, Path]:
+    """The files of a folder, or of its subfolders if it has none, by name without suffix."""
+    files, found = files_in(folder, suffixes), dict[str, Path]()
+    for inside in () if files else sorted(folder.iterdir()):
+        if inside.is_dir() and inside.name[0] != ".":
+            files += files_in(inside, suffixes)
+    for path in files:
+        name = unicodedata.normalize("NFC", path.relative_to(folder).with_suffix("").as_posix())
+        if (other := found.setdefault(name, path)) != path:
+            raise ValueError(f"{other} and {path.name} have the same name: remove one.")
+    return dict(sorted(found.items()))
+
+
+def in_one_folder(folder: Path) -> tuple[dict[str, Path], dict[str, Path]]:
+    """The images and the masks of one folder: by format, or ``a_mask.png`` is the mask of ``a.png``."""
+    lossy = names_in(folder, [suffix for suffix in SUFFIXES if suffix not in LOSSLESS])
+    named = names_in(folder, LOSSLESS)
+    if lossy:
+        return lossy, named
+    first = next(iter(named), "")
+    for ending in (name[len(first) :] for name in named if name.startswith(first)):
+        pictures = {name: path for name, path in named.items() if ending and not name.endswith(ending)}
+        if pictures and {name + ending for name in pictures} == named.keys() - pictures.keys():
+            return pictures, {name: path for name, path in named.items() if name not in pictures}
+    raise ValueError(f"{folder} must have images and masks with names such as a.png and a_mask.png.")
+
+
+def ways_of(images: Sequence[str], masks: Iterable[str]) -> dict[str, list[str]]:
+    """Possible names of the masks of images, by the ending (or "start*ending") of these names."""
+    ways = {"": [*images]}
+    words = [re.findall(r"\d+|[^\W\d_]+|[\W_]", name) for name in images]
+    same = [len({*each}) == 1 for each in zip(*words)]
+    last = [len({*each}) == 1 for each in zip(*(row[::-1] for row in words))]
+    after = min([*last, False].index(False), len(last) - 1)
+    before = min([*same, False].index(False), len(same) - 1 - after)
+    parts = ["".join(row[before : len(row) - after]) for row in words]
+    start = "".join(words[0][:before])
+    for part in {parts[0], parts[-1]}:
+        # Not within a number, nor after a letter.
+        edges = (r"(?<!\d)" if part[0].isdigit() else r"(?<![^\W\d_])") + re.escape(part)
+        edges += r"(?!\d)" if part[-1].isdigit() else ""
+        for name in masks:
+            for found in re.finditer(edges, name):
+                first, ending = name[: found.start()], name[found.end() :]
+                text = ending if first == start else f"{first}*{ending}"
+                ways.setdefault(text, [f"{first}{part}{ending}" for part in parts])
+    return ways

@@ -1,0 +1,299 @@
+"""What each value of the masks means, decided once from all masks for training."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..classes import is_background
+from ..messages import cut
+from .masks import GREY, NONE, Mask, as_numbers, check_edges, coloured, text_of, total
+from .tables import IGNORED, completed, is_ignored
+
+BORDER = (IGNORED, 0xE0E0C0)  # number and colour of "void" in the palettes of VOC and labelme
+BACKGROUND = "Number 0 has no name in the table: it is called background."
+ONE = "The masks have no 0: the first class of the table is 1."
+Table = list[dict[str, Any]]
+Counts = Counter[tuple[int, int]]
+Row = tuple[bool, list[int], Table, str]
+
+
+@dataclass
+class Meaning:
+    """The classes, in order, and the class index, or ``IGNORED``, of each value: a number or a colour.
+
+    ``said``: what was decided although no table says so, for people.
+    """
+
+    classes: Table
+    indices: dict[int, int]
+    in_colours: bool
+    said: str
+
+    def truth(self, mask: Mask) -> np.ndarray:
+        """The class index of each pixel of a mask: uint8 (H, W)."""
+        return self.indices_of(mask)[mask.places]
+
+    def indices_of(self, mask: Mask) -> np.ndarray:
+        """The class index of each value of a mask."""
+        values = [pair[self.in_colours] for pair in mask.pairs]
+        if NONE in values:
+            kinds = ("numbers", "colours") if self.in_colours else ("colours", "numbers")
+            raise ValueError(f"{mask.path} has {kinds[0]}, but the training masks have {kinds[1]}.")
+        known = {IGNORED: IGNORED} | self.indices if BORDER in mask.pairs else self.indices
+        if unknown := [text_of(p) for p, value in zip(mask.pairs, values) if value not in known]:
+            names = cut([entry["name"] for entry in self.classes])
+            raise ValueError(
+                f"{mask.path} has values without a class: {cut(unknown)}. Classes: {names}. If it is right, "
+                "and no training mask has these, list all classes in a table."
+            )
+        return np.array([known[value] for value in values], np.uint8)
+
+
+def meaning_of(masks: list[Mask], table: Table | None) -> Meaning:
+    """The meaning in the first of the :func:`rows` that have all values of the masks, except 255.
+
+    Raises:
+        ValueError: If no row has them, if another one may be meant, or if masks contradict each other.
+    """
+    counts, table = total(masks), table or []
+    labels, shades = labels_of(table), shades_of(table)
+    check_kinds(masks, counts, table)
+    greys = {colour // GREY for colour in shades if colour % GREY == 0}
+    check_edges(masks, {*(labels or range(len(table))), *shades, *greys})
+    row = next((row for row in rows(counts, table) if fits(counts, *row[:2])), None)
+    if row is None:
+        raise ValueError(unexplained(masks, counts, table))
+    in_colours, values, classes, said = row
+    seen, border = {pair[in_colours] for pair in counts}, border_of(counts, in_colours, values)
+    absent = [c["name"] for value, c in zip(values, classes) if value not in seen and not is_ignored(c)]
+    if twice := [c["name"] for v, c in zip(values, classes) if values.count(v) > 1 and not is_ignored(c)]:
+        raise ValueError(f"the table gives {' and '.join(twice)} a colour that is in it twice.")
+    if border and not in_colours and BORDER not in counts:
+        check_ignored(masks, absent, table)
+    if classes is table and not (labels or in_colours or has_background(table)):
+        check_first(counts, absent, table)
+    if in_colours:
+        entries = [{"name": entry["name"], "colour": entry["colour"]} for entry in classes]
+    else:
+        entries = [entry | {"label": value} for value, entry in zip(values, classes)]
+    kept = [c for c in entries if not (is_ignored(c) and c.get("label") in (-1, IGNORED))]
+    if not 2 <= len(kept) < IGNORED:
+        raise ValueError(f"masks must have 2 to {IGNORED - 1} classes, but have {len(kept)}.")
+    indices = dict.fromkeys(border, IGNORED)
+    for value, entry in zip(values, entries):
+        indices[value] = IGNORED if is_ignored(entry) or entry not in kept else kept.index(entry)
+    return Meaning(kept if in_colours else completed(kept), indices, in_colours, said)
+
+
+def rows(counts: Counts, table: Table) -> Iterator[Row]:
+    """What masks may contain, and what it then means: the first row that fits the masks counts.
+
+    A row: whether the values are colours, the values, their classes, and a line for people. A row without
+    values never fits.
+    """
+    numbers, colours = {number for number, _ in counts}, {colour for _, colour in counts} - {BORDER[1]}
+    labels, shades, n = labels_of(table), shades_of(table), len(table)
+    front, named = [{"name": "background"}, *table], any(is_background(c) for c in table)
+    two = sorted(numbers - {IGNORED}) if len(numbers) > 2 else sorted(numbers)
+    if not table:
+        yield False, levels(numbers), [{"name": str(value)} for value in levels(numbers)], ""
+        yield True, sorted(colours), [{"name": f"#{c:06x}", "colour": rgb(c)} for c in sorted(colours)], ""
+    if not labels:
+        yield False, [c // GREY for c in shades] if not any(c % GREY for c in shades) else [], table, ""
+        yield True, shades, table, ""
+    if n == 2 and numbers == {0, IGNORED}:
+        yield False, [0, IGNORED], sorted(table, key=lambda entry: entry.get("label", 0)), ""
+    if n == 1 and not has_background(table) and len(two) == 2 and two[0] == 0:
+        yield False, two, front, BACKGROUND
+    if labels:
+        yield False, labels, table, ""
+        yield True, shades, table, ""
+        yield False, [0, *labels] if not (named or 0 in labels) else [], front, BACKGROUND
+    elif agrees(counts, shades):
+        yield False, positions(table, numbers), table, ""
+        yield False, [*range(1, n + 1)] if 0 not in numbers else [], table, ONE
+        yield (
+            False,
+            [*range(n + 1)] if mostly_0(counts) and not has_background(table) else [],
+            front,
+            BACKGROUND,
+        )
+
+
+# Parts of them.
+
+
+def fits(counts: Counts, in_colours: bool, values: list[int]) -> bool:
+    """Whether a row has all values of the masks, except the border."""
+    seen = {pair[in_colours] for pair in counts}
+    return bool(values) and NONE not in seen and seen - {*values} <= border_of(counts, in_colours, values)
+
+
+def border_of(counts: Counts, in_colours: bool, values: list[int]) -> set[int]:
+    """255, or its colour in VOC's palette, which is no class, unless a row has it or larger numbers."""
+    if in_colours:
+        return {BORDER[1]} - {*values}
+    return {IGNORED} & {number for number, _ in counts} - {*values} if max(values) <= IGNORED else set()
+
+
+def has_background(table: Table) -> bool:
+    """Whether a class of the table is the background, or what has no label."""
+    return any(is_background(c) or is_ignored(c) for c in table)
+
+
+def mostly_0(counts: Counts) -> bool:
+    """Whether more than half of the pixels have the number 0."""
+    return sum(pixels for (number, _), pixels in counts.items() if number == 0) > 0.5 * counts.total()
+
+
+def levels(numbers: set[int]) -> list[int]:
+    """The numbers that are classes without a table: not 255, unless it is the last of evenly spaced ones."""
+    values = sorted(numbers)
+    steps = np.abs(np.diff(values) * (len(values) - 1) - IGNORED)
+    even = (values[0], values[-1]) == (0, IGNORED) and bool((steps < len(values)).all())
+    return [v for v in values if v != IGNORED or even or values[-1] > IGNORED]
+
+
+def labels_of(table: Table) -> list[int]:
+    """The numbers of the table, empty if it has none."""
+    return [entry["label"] for entry in table if "label" in entry]
+
+
+def shades_of(table: Table) -> list[int]:
+    """The colours of the table as numbers, empty if it has none."""
+    return [as_numbers(np.array(entry["colour"])).item() for entry in table if "colour" in entry]
+
+
+def positions(table: Table, numbers: set[int]) -> list[int]:
+    """Positions in the table; 255 for "void" if no mask has its position: the last of VOC's names."""
+    void = [is_ignored(entry) and IGNORED in numbers and n not in numbers for n, entry in enumerate(table)]
+    return [IGNORED if is_void else n for n, is_void in enumerate(void)]
+
+
+def agrees(counts: Counts, shades: list[int]) -> bool:
+    """Whether the palettes of masks have the colours of the table at its positions."""
+    shown = [pair for pair in counts if pair[1] not in (NONE, pair[0] * GREY) and 0 <= pair[0] < len(shades)]
+    return all(shades[number] == colour for number, colour in shown)
+
+
+def rgb(colour: int) -> list[int]:
+    """Red, green and blue."""
+    return [colour >> 16, colour >> 8 & 255, colour & 255]
+
+
+def check_first(counts: Counts, absent: list[str], table: Table) -> None:
+    """Raise ValueError if plain names may begin with that of another number than they seem to."""
+    missing = {table[0]["name"], table[-1]["name"]} & {*absent}
+    if missing and (table[0]["name"] in missing or mostly_0(counts)):
+        share, first = f"{counts_of(counts)[0] / counts.total():.1%} of the pixels are 0", table[0]["name"]
+        raise ValueError(
+            f"no mask has {' and '.join(missing)}, and {share}: it is not clear whether 0 is {first}. Put "
+            f"'background' or 'void' first, or give every name its number, such as '0 {first}'."
+        )
+
+
+def counts_of(counts: Counts) -> Counter[int]:
+    """The pixels of each number."""
+    found: Counter[int] = Counter()
+    for (number, _), pixels in counts.items():
+        found[number] += pixels
+    return found
+
+
+def line_for(value: str, name: str, table: Table) -> str:
+    """A line of a table, in its form."""
+    if table and "label" not in table[0] and "colour" not in table[0]:
+        return f"a last line '{name}'" if name == "void" else f"a first line '{name}'"
+    if table and "label" not in table[0]:
+        return f"a line '{name} {value}'"
+    return f"a line '{value} {name}{' 0 0 0' if table and 'colour' in table[0] else ''}'"
+
+
+def check_ignored(masks: list[Mask], absent: list[str], table: Table) -> None:
+    """Raise ValueError if 255, which is not in the table, may be a class.
+
+    That is if a class of the table (``absent``) has no pixel, if masks with 255 have only 0 beside it while
+    others have other numbers, if it is the commonest number, or, unless the table has
+    plain names, if another number is large, too: then all may be grey levels.
+    """
+    counts, numbers = counts_of(total(masks)), [{number for number, _ in mask.pairs} for mask in masks]
+    together = any(IGNORED in each and each - {0, IGNORED} for each in numbers)
+    alone = [mask.path for mask, each in zip(masks, numbers) if each == {0, IGNORED} and not together]
+    others = {*counts} - {IGNORED}
+    if absent:
+        why = f"no mask has {cut(absent)}"
+    elif alone:
+        why = f"{alone[0]}, for example, has only 0 beside it"
+    elif counts[IGNORED] > max(counts[number] for number in others):
+        why = "no other number has as many pixels"
+    elif (not table or labels_of(table)) and 63 < max(others) < IGNORED and len(others) < 64:
+        why = f"{max(others)} is large, too"
+    else:
+        return
+    share = f"255 has {counts[IGNORED] / counts.total():.1%} of the pixels and may be a class or mean ignored"
+    settles = (
+        f"The table of classes says what it is, with {line_for('255', 'void', table)} if it means ignored"
+    )
+    raise ValueError(f"{share}: {why}. {settles}.")
+
+
+def check_kinds(masks: list[Mask], counts: Counts, table: Table) -> None:
+    """Raise ValueError for masks with one value, with numbers and colours, or with differing palettes."""
+    numbered = next((m.path for m in masks if any(colour == NONE for _, colour in m.pairs)), None)
+    if numbered and (path := coloured(masks)):
+        raise ValueError(f"{numbered} has numbers, but {path} has colours.")
+    if len(counts) == 1:
+        black = "all masks are black: " * (next(iter(counts))[0] == 0)
+        raise ValueError(f"{black}every pixel of the masks is {text_of(*counts)}, so they show nothing.")
+    if (largest := max(number for number, _ in counts)) > 65535:
+        raise ValueError(f"masks must have numbers from 0 to 65535, but have {largest}.")
+    several = [
+        number for number, times in Counter(n for n, _ in counts).items() if times > 1 and number != NONE
+    ]
+    if several and not labels_of(table) and not {colour for _, colour in counts} <= {*shades_of(table)}:
+        raise ValueError(
+            f"the palettes of the masks differ: number {several[0]} has several colours. Pass --classes with "
+            "the number, or with the colour, of each class."
+        )
+
+
+def unexplained(masks: list[Mask], counts: Counts, table: Table) -> str:
+    """Why no row fits: the values without a class, how many pixels they have, and what to write."""
+    labels, shades, n = labels_of(table), shades_of(table), len(table)
+    in_colours, by_number = any(number == NONE for number, _ in counts), counts_of(counts)
+    if in_colours and not shades:
+        return "the masks have colours, but the table of classes has none."
+    if not in_colours and not labels and not agrees(counts, shades):
+        return (
+            "a number has another colour in the palettes of the masks than at its position in the table. "
+            "Give the table numbers, or only names."
+        )
+    known = {*shades} if in_colours else {*(labels or range(n)), IGNORED}
+    missing = [(pair, pixels) for pair, pixels in counts.most_common() if pair[in_colours] not in known]
+    shown = {pair: f"#{pair[1]:06x}" if in_colours else text_of(pair) for pair, _ in missing}
+    shares = cut([f"{shown[pair]} ({n / counts.total():.1%} of the pixels)" for pair, n in missing])
+    path = next(mask.path for mask in masks if missing[0][0] in mask.pairs)
+    said = f"{path} has values without a class: {shares}. Classes: {cut([c['name'] for c in table])}."
+    if not in_colours and not labels and [pair[0] for pair, _ in missing] == [n]:
+        zero, last = (
+            f"{number} has {by_number[number] / counts.total():.1%} of the pixels" for number in (0, n)
+        )
+        void = (
+            f" If {n} has none ({last}), put 'void' last."
+            if by_number[n] <= max(by_number[k] for k in range(n))
+            else ""
+        )
+        return f"{said} If 0 has no name ({zero}), put 'background' first.{void}"
+    if not in_colours and not labels:
+        return f"{said} Give every name its number in the table, such as '0 {table[0]['name']}'."
+    first = missing[0][0]
+    value = " ".join(map(str, rgb(first[1]))) if in_colours else shown[first]
+    if counts[first] == max(counts.values()) and not any(map(is_background, table)):
+        return f"{said} Give {shown[first]} {line_for(value, 'background', table)} if it is the background."
+    void = "; the name 'void' ignores it" if counts[first] < max(counts.values()) else ""
+    return f"{said} Give {shown[first]} a line in the table{void}."
