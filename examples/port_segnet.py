@@ -7,6 +7,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import torch
 from mlx_unpool_zoo import compare_port, pytorch
+from torch.overrides import TorchFunctionMode
 
 import mlx_unpool
 
@@ -70,22 +71,29 @@ def channels_last(tensor):
     return tensor.detach().movedim(1, -1).numpy()
 
 
-def record(module, inputs, output):
-    indices.append(channels_last(output[1]))
+class Recorder(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        output = function(*args, **(kwargs or {}))
+        if function.__name__ in [f"max_pool{n}d_with_indices" for n in (1, 2, 3)]:
+            indices.append(channels_last(output[1]))
+        return output
 
 
 x, indices = torch.rand(1, 3, 45, 61), []
-for module in original.modules():
-    if isinstance(module, torch.nn.MaxPool2d) and module.return_indices:  # or MaxPool1d, MaxPool3d
-        module.register_forward_hook(record)
-scores = original(x)
-scores.square().mean().backward()
-gradients = {name: parameter.grad for name, parameter in original.named_parameters()}
+with Recorder():
+    scores = original(x)
 
 # Run the port with these indices, and compare.
-inputs, loss = [mx.array(channels_last(x))], lambda scores: mx.square(scores).mean()
-found = compare_port(port, inputs, channels_last(scores), indices, loss=loss, gradients=gradients)
+inputs = [mx.array(channels_last(x))]
+found = compare_port(port, inputs, channels_last(scores), indices)
 print(found)
 assert found.gap < 1e-6  # if larger, the inputs of the pools differ
 assert found.scores < 1e-5  # relative to the range of the scores
+
+# Compare the gradients of a loss, too.
+scores.square().mean().backward()
+gradients = {name: parameter.grad for name, parameter in original.named_parameters()}
+options = {"loss": lambda scores: mx.square(scores).mean(), "gradients": gradients}
+found = compare_port(port, inputs, channels_last(scores), indices, **options)
+print(found)
 assert max(found.gradients.values()) < 0.1  # by PyTorch's name, largest first; usually below .003

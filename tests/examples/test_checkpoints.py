@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import pickletools
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -15,7 +16,8 @@ from helpers.programs import Bomb
 from helpers.small_models import save_state, small_model
 from helpers.tflite_files import constants_of, tflite_of
 from helpers.torch_files import Module, flat_array, write_torch
-from mlx_unpool_zoo.checkpoints import BFLOAT16, DTYPES, read_checkpoint, read_state, state_of
+from mlx_unpool_zoo.checkpoints import read_checkpoint, read_state, state_of
+from mlx_unpool_zoo.pickles import BFLOAT16, DTYPES
 
 KINDS = ["zip", "zip without checksums", "old", "0.3"]
 
@@ -114,55 +116,79 @@ def tensor_of(count: int, shape: str, strides: str) -> bytes:
     return b"".join(parts) + count.to_bytes(8, "little") + bytes(16)
 
 
+def arrays(count: int, length: bytes) -> bytes:
+    """Opcodes of a dict of NumPy arrays of one ``bytes`` object for 5,000 big-endian halves."""
+    data = b"cnumpy\ndtype\nU\2f2\x85R(K\3U\1>tbq\0B" + (10**4).to_bytes(4, "little") + bytes(10**4) + b"q\1"
+    array = b"cnumpy._core.multiarray\n_reconstruct\n)R(K\1M" + length + b"\x85h\0Nh\1tb"
+    return data + b"}(" + b"".join(b"X\3\0\0\0%03d" % n + array for n in range(count)) + b"u"
+
+
 NESTED = b"K\x01\x85" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(100))  # PUT n, GET n, TUPLE2
 MEMO = b"".join(b"r" + n.to_bytes(4, "little") for n in range(2**20 + 2))
 NUMBERS = b"".join(b"M" + n.to_bytes(2, "little") for n in range(9999))
-SETS = b"](" + NUMBERS + b"eq\0c__builtin__\nset\nq\1" + b"h\1h\0\x85R" * 200
+LIST = b"](" + NUMBERS + b"eq\0"
 PAIRS = b"](" + b"".join(b"](M" + n.to_bytes(2, "little") + b"Ne" for n in range(9999)) + b"eq\0"
-DICTS = b"](" + PAIRS + b"ccollections\nOrderedDict\nq\1" + b"h\1h\0\x85R" * 200 + b"e"
+ORDERED = b"ccollections\nOrderedDict\nq\1"
 CALLS = b"ctorch\nSize\nq\xffK\1\x85" + b"".join(b"q%ch\xffh%ch%c\x86\x85R" % (n, n, n) for n in range(99))
-NAMES = b"](" + b"".join(b"ca\n%d\n" % n for n in range(20000)) + b"e"
-LARGE, SQUARE, DAMAGED = (
-    (2**40).to_bytes(8, "little"),
-    f"{2**20} {2**20}",
-    "damaged, or not a file of torch.save",
-)
+LARGE, SQUARE = (2**40).to_bytes(8, "little"), f"{2**20} {2**20}"
+DAMAGED, OBJECTS = "damaged, or not a file of torch.save", "makes more than a million objects"
 HOSTILE = {
-    "numbers": (pickled(b"(" + b"K\x01" * 2**20 + b"l"), "makes more than a million objects"),
-    "memo": (pickled(b"]" + MEMO), "a million objects"),
-    "sets": (pickled(SETS), "not a state dict but list"),
-    "dicts": (pickled(DICTS), "not a state dict but list"),
-    "a place in the memo": (pickled(b"]r\xff\xff\xff\x7f"), "a million"),
-    "keys": (pickled(NESTED + b"0}hZK\x01s"), "contains too many others"),
-    "keys that functions return": (pickled(CALLS + b"}hZK\x01s"), "contains too many others"),
-    "one key": (pickled(b"(" + NUMBERS + b"tq\0}" + b"h\0K\1s" * 999), "a million"),
+    "numbers": (pickled(b"(" + b"K\x01" * 2**20 + b"l"), OBJECTS),
+    "memo": (pickled(b"]" + MEMO), OBJECTS),
+    "a place in the memo": (pickled(b"]r\xff\xff\xff\x7f"), "not a state dict but list"),
+    "sets": (pickled(LIST + b"0](c__builtin__\nset\nq\1" + b"h\1h\0\x85R" * 200 + b"e"), "but list"),
+    "dicts": (pickled(PAIRS + b"0](" + ORDERED + b"h\1h\0\x85R" * 200 + b"e"), OBJECTS),
+    "arguments": (pickled(LIST + b"0ca\nb\nq\1" + b"h\1h\0R" * 200), OBJECTS),
+    "a long name": (pickled(b"X\xa0\x86\1\0" + b"a" * 10**5 + b"q\0" + b"h\0h\0\x93" * 999), OBJECTS),
+    "keys": (pickled(b"}(" + NESTED + b"K\1u"), "'tuple' is int"),
+    "keys that functions return": (pickled(b"(" + CALLS + b"1}(h\x62K\1u"), "'tuple' is int"),
+    "a nested key": (pickled(b"}(N" + b"\x85" * 10**6 + b"K\x01u"), "'tuple' is int"),
     "a key of copies": (pickled(b"}K\1" + b"2\x86" * 100 + b"K\1s"), DAMAGED),
-    "the state of a function": (pickled(b"ctorch\nSize\n}b"), DAMAGED),
-    "names": (pickled(NAMES), "more than 10,485 classes"),
-    "a nested key": (pickled(b"})" + b"\x85" * 10**6 + b"K\x01s"), "contains too many others"),
+    "a long number": (pickled(b"}\x8b\x10\x27\0\0" + b"\1" * 10**4 + b"K\1s"), DAMAGED),
+    "the state of a function": (pickled(b"ctorch\nSize\n}b"), "not a model but torch.Size"),
     "text": (b"\x80\x04\x8d" + LARGE + b"a.", DAMAGED),
     "bytes": (b"\x80\x05\x96" + LARGE + b"a.", DAMAGED),
+    "a frame": (b"\x80\x04\x95" + LARGE + b"].", "not a state dict but list"),
     "a registered class": (pickled(b"\x82\x01"), DAMAGED),
     "a storage": (tensor_of(2**40, "2 2", "2 1"), "ends within an array of 1,099,511,627,776"),
     "an expanded tensor": (tensor_of(4, SQUARE, "0 1"), "reaches beyond its storage"),
     "an expanded number": (tensor_of(4, SQUARE, "0 0"), r"a \(1048576, 1048576\) is expanded from a few"),
     "strides": (tensor_of(4, f"{2**40} {2**40}", f"{2**40} 1"), "reaches beyond its storage"),
     "a negative size": (tensor_of(4, "2 -2", "2 1"), "no valid shape and strides"),
-    "axes": (tensor_of(4, "1 " * 99, "1 " * 99), "maximum supported dimension"),
+    "axes": (tensor_of(4, "1 " * 99, "1 " * 99), DAMAGED),
     "an empty storage": (tensor_of(0, "2 2", "2 1"), "reaches beyond its storage of 0 elements"),
+    "one array, often": (pickled(arrays(999, b"\x88\x13")), r"\(5000,\) is expanded from a few"),
+    "a short array": (pickled(arrays(1, b"\x89\x13")), DAMAGED),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_files_take_neither_memory_nor_time(name, tmp_path):
-    path, (content, says) = tmp_path / "a.pth", HOSTILE[name]
+def test_hostile_files_take_neither_memory_nor_time(name, tmp_path, monkeypatch):
+    path, (content, says), opcodes = tmp_path / "a.pth", HOSTILE[name], itertools.count()
     path.write_bytes(content)
+    counted = lambda file, read=pickletools.genops: (item for item in read(file) if next(opcodes) + 1)
+    monkeypatch.setattr(pickletools, "genops", counted)
     if len(content) < 10**5:  # otherwise it would take 10 s
         tracemalloc.start()
     with pytest.raises(ValueError, match=rf"^{path}: .*{says}"):
         read_state(path)
     assert tracemalloc.get_traced_memory()[1] < 100e6
     tracemalloc.stop()
+    assert next(opcodes) <= 2**20 + 1
+
+
+def test_entries_of_a_zip_file_that_overlap_are_refused(tmp_path):
+    """A small file could contain one storage thousands of times."""
+    state = {str(n): flat_array(100, BFLOAT16)[1:] for n in range(9)}
+    path = write_torch(tmp_path / "a.pth", state, "zip")
+    assert len(read_state(path)) == 9
+    with zipfile.ZipFile(path, "a") as archive:
+        entries = {info.filename: info for info in archive.infolist()}
+        for n in range(1, 9):
+            entries[f"model/data/{n}"].header_offset = entries["model/data/0"].header_offset
+        archive.start_dir, archive._didModify = entries["model/data/1"].header_offset, True
+    with pytest.raises(ValueError, match="it is damaged: its entries overlap"):
+        read_state(path)
 
 
 def test_a_file_is_read_into_its_own_memory(tmp_path):
@@ -185,25 +211,18 @@ def test_arrays_of_numpy_are_read(protocol, tmp_path):
         "empty": values[:0],
     }
     state |= {
-        "bool": values > 3,
         "half": values.astype("f2"),
-        "int": values.astype("i8"),
-        "scalar": values[2, 3],
+        "int": values.astype(">i8"),
+        "bool": values > 3,
+        "one": values[2, 3],
     }
-    path = tmp_path / "a.pkl"
-    path.write_bytes(pickle.dumps({"model": state, "author": "someone"}, protocol))
-    del state["scalar"]  # an object of NumPy, but not an array
-    with pytest.warns(UserWarning, match="that are not arrays: scalar"):
+    path, others = tmp_path / "a.pkl", {"text": np.array(["a"]), "objects": np.array([None])}
+    path.write_bytes(pickle.dumps({"model": state | others, "author": "someone"}, protocol))
+    with pytest.warns(UserWarning, match=r"that are not arrays: text, objects\."):
         found = read_state(path)
     assert [*found] == [*state]
-    assert all(np.array_equal(found[name], value) for name, value in state.items())
-    for wrong, says in ((np.array(["a"]), "do not consist of numbers"), (np.array([path]), "of numbers")):
-        path.write_bytes(pickle.dumps({"a": wrong}, protocol))
-        with pytest.raises(ValueError, match=says):
-            read_state(path)
-    np.savez(tmp_path / "a.npz", **state)
-    with pytest.raises(ValueError, match=r"it is a file of NumPy. Pass dict\(numpy.load\(path\)\)"):
-        read_state(tmp_path / "a.npz")
+    assert [name for name, value in state.items() if not np.array_equal(found[name], value)] == []
+    assert all(value.dtype.isnative for value in found.values())
 
 
 def test_code_in_a_checkpoint_is_never_run(tmp_path):
@@ -226,13 +245,20 @@ STARTS = {
     "an HDF5 file": b"\x89HDF\r\n\x1a\n" + bytes(99),
     "compressed with gzip": b"\x1f\x8b\x08" + bytes(99),
     "a tar file.*, 2017|a tar file": bytes(257) + b"ustar" + bytes(300),
-    DAMAGED: b"not a checkpoint",
+    "one array of NumPy": b"\x93NUMPY\1\0" + bytes(99),
+    "a file of Lua Torch 7": b"\4\0\0\0\1\0\0\0\3\0\0\0V 1" + bytes(99),
+    DAMAGED: b"not a checkpoint" + b"<" * 300,
+    **dict.fromkeys(("an ONNX file", "a file of Caffe", "a JSON file"), b'{"metadata": {}}'),
 }
+
+
+ENDINGS = {DAMAGED: ["a.h5"], "an ONNX file": ["a.onnx"], "a file of Caffe": ["a.caffemodel"]}
+ENDINGS["a JSON file"] = ["model.safetensors.index.json"]
 
 
 @pytest.mark.parametrize("says", STARTS)
 def test_what_is_not_a_file_of_weights_is_named(says, tmp_path):
-    for name in ("a.pth", "a.safetensors") if says != DAMAGED else ("a.h5",):
+    for name in ENDINGS.get(says, ["a.pth", "a.safetensors"]):
         (tmp_path / name).write_bytes(STARTS[says])
         with pytest.raises(ValueError, match=rf"^[^\n]*{name}: it [^\n]*is ({says})[^\n]*$"):
             read_state(tmp_path / name)
@@ -249,6 +275,9 @@ def test_archives_and_wrong_endings(tmp_path):
         archive.writestr("a/constants.pkl", b"")
     with pytest.raises(ValueError, match=r"it is a TorchScript file. In .* torch.save\(model.state_dict"):
         read_state(path)
+    np.savez(tmp_path / "a.npz", a=np.ones(2))
+    with pytest.raises(ValueError, match=r"it is an .npz file of NumPy. Pass dict\(numpy.load\(path\)\)"):
+        read_state(tmp_path / "a.npz")
     save_state(tmp_path / "b.safetensors", {"a": mx.ones(2, mx.bfloat16)}).rename(path)
     assert read_state(path)["a"].tolist() == [1, 1]
     path.write_bytes(tflite_of({"a": np.ones(2, np.float32)}))

@@ -1,10 +1,13 @@
 """Models of the zoo as folders, what authors publish, and exported models."""
 
+import copy
 import json
+import pickle
 import re
+import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, get_args
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -15,7 +18,7 @@ import yaml
 from helpers.programs import ROOT
 from helpers.small_models import SMALL, save_state, sizes_of, small_model
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo.fastsurfer import CropPosition, ResizeMode, resize
+from mlx_unpool_zoo.fastsurfer import resize
 from mlx_unpool_zoo.near_ties import pooled_indices
 from mlx_unpool_zoo.pytorch import to_state_dict
 
@@ -45,6 +48,17 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
     assert (type(again), again.training, again.about) == (type(model), False, model.about)
     assert json.dumps(again.config) == json.dumps(model.config)
     assert mx.array_equal(again(x), model(x))
+
+
+@pytest.mark.parametrize("model_type", SMALL)
+def test_copies_and_pickles_have_the_configuration(model_type):
+    """But mlx.nn.MaxPool2d, which ENet has, cannot be pickled."""
+    model, x = small_model(model_type)
+    assert [*model.config] == [*type(model).__signature__.parameters]
+    pickled = [pickle.loads(pickle.dumps(model))] if model_type != "enet" else []
+    for again in (copy.copy(model), *pickled):
+        assert (again.config, again.about, again.channels) == (model.config, model.about, model.channels)
+        assert mx.array_equal(again(x), model(x))
 
 
 @pytest.mark.parametrize("model_type", SMALL)
@@ -81,6 +95,7 @@ def test_the_card_has_what_the_hub_reads(tmp_path):
     texts += [f"Converted by: mlx_unpool {mlx_unpool.__version__}"]
     assert [text for text in texts if text not in body] == []
     assert (tmp_path / "LICENSE").read_text() == "Apache License\n"
+    (tmp_path / "LICENSE").write_text("of another model")
     assert zoo.from_pretrained(tmp_path).about == model.about  # the copy of the licence as well
 
     model.about.licence, model.about.licence_text, model.about.base_model = "See Zenodo", "", "some/one"
@@ -163,29 +178,14 @@ def test_the_page_has_the_number_of_parameters_of_every_model():
 
 
 @pytest.mark.external
-@pytest.mark.parametrize("mode", get_args(ResizeMode))
 @pytest.mark.parametrize("size", [(48, 64), (20, 25), (7, 90)])
-def test_resize_gives_what_pytorch_gives(mode, size):
+def test_resize_gives_what_pytorch_gives(size):
     torch = pytest.importorskip("torch")
     from helpers.pytorch_twins import first_to_last, last_to_first
 
     x = np.random.default_rng(0).normal(size=(2, 33, 41, 3)).astype(np.float32)
-    options = {"align_corners": False} if mode in ("bilinear", "bicubic") else {}
-    interpolate = torch.nn.functional.interpolate
-    expected = first_to_last(interpolate(last_to_first(x), size=size, mode=mode, **options))
-    assert np.abs(np.array(resize(mx.array(x), size, mode)) - expected).max() < 5e-6
-
-
-@pytest.mark.parametrize("position", get_args(CropPosition))
-def test_slices_are_cropped_and_padded_at_the_requested_position(position):
-    model = zoo.MODELS["fastsurfer_vinn"](2, 1, 2, num_filters_interpol=2, crop_position=position)
-    x = mx.arange(48.0).reshape(1, 6, 8, 1)
-    top, left = (1, 2) if position == "center" else (2 * ("bottom" in position), 4 * ("right" in position))
-    cropped, _ = model.zoom(x, [[1.0, 1.0]], (4, 4))
-    assert mx.array_equal(cropped, x[:, top : top + 4, left : left + 4])
-    padded, _ = model.zoom(x, [[1.0, 1.0]], (12, 16))
-    around = [(0, 0), (3 * top, 6 - 3 * top), (2 * left, 8 - 2 * left), (0, 0)]
-    assert mx.array_equal(padded, mx.pad(x, around))
+    expected = torch.nn.functional.interpolate(last_to_first(x), size, mode="bilinear", align_corners=False)
+    assert np.abs(np.array(resize(mx.array(x), size)) - first_to_last(expected)).max() < 5e-6
 
 
 class Port(nn.Module):
@@ -214,7 +214,8 @@ def test_a_near_tie_is_told_from_a_mistake(data_format):
     gradient = np.array(2 * scores)  # of the sum of the squares
     options = {"loss": lambda full: mx.square(full).sum(), "gradients": {"image": gradient, "a": None}}
     comparison = zoo.compare_port(port, [1.0], scores, [other], **options)
-    assert comparison == zoo.Comparison(["pool"], flips=[3], gap=0.0, scores=0.0, gradients={"image": 0.0})
+    assert (comparison.layers, comparison.flips, comparison.gap) == (["pool"], [3], 0)
+    assert (comparison.scores, comparison.gradients) == (0, {"image": 0})
     assert zoo.compare_port(nn.Linear(2, 2), [mx.zeros(2)], mx.arange(2), []).gap is None
     shape = port.image.shape if data_format == "channels_last" else (1, 4, 6, 3)
     converted = mx.array(other), "flat", "tensorflow", shape[1:3]
@@ -245,7 +246,7 @@ def test_a_near_tie_is_told_from_a_mistake(data_format):
 
 
 class Several(nn.Module):
-    """Several scores, in a list, tuple or dict."""
+    """A network with several outputs, in a list, tuple or dict."""
 
     def __init__(self, form: Any) -> None:
         super().__init__()
@@ -255,23 +256,56 @@ class Several(nn.Module):
         return self.form(self.layer(x))
 
 
-def test_several_scores_and_constant_ones_are_compared():
-    x = mx.random.normal((4, 3))
-    for form in (lambda y: (y, 2 * y), lambda y: [y, [y]], lambda y: {"a": y, "b": (y, y)}):
-        model = Several(form)
-        assert zoo.compare_port(model, [x], model(x), []).scores == 0
-        with pytest.raises(ValueError, match=r"'scores\.[\w.]+' must have the shape \(4, 2\) but got None"):
-            zoo.compare_port(model, [x], (model.layer(x),), [])
-    zeros, model = np.zeros((4, 2)), Several(lambda y: nn.relu(y - 1e3))
+FORMS = {
+    "a tuple": (lambda y, z: (y, z), "scores.1"),
+    "a list in a list": (lambda y, z: [y, [z]], "scores.1.0"),
+    "a dict": (lambda y, z: {"a": y, "b": {"c": z}}, "scores.b.c"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_of_several_outputs_is_compared_and_the_one_that_differs_is_named(form):
+    (make, name), x = FORMS[form], mx.random.normal((4, 3))
+    model = Several(lambda y: make(y, 2 * y))
+    assert set(zoo.compare_port(model, [x], model(x), []).outputs.values()) == {0}
+    y = np.array(model.layer(x))
+    found = zoo.compare_port(model, [x], make(y, 3 * y), [])
+    assert (found.scores, [*found.outputs]) == (
+        max(found.outputs.values()),
+        [name, *set(found.outputs) - {name}],
+    )
+    assert f"; scores {found.scores:.2g} ({name}); " in str(found)
+    with pytest.raises(ValueError, match=rf"^'{name}' must have the shape \(4, 2\) but got \(2,\)\.$"):
+        zoo.compare_port(model, [x], make(y, y[0]), [])
+    with pytest.raises(ValueError, match=r"^'scores.*' must have the shape \(4, 2\) but got None\.$"):
+        zoo.compare_port(model, [x], [y], [])
+
+
+def test_constant_scores_have_no_range_and_gradients_of_zero_are_an_error():
+    x, model = mx.random.normal((4, 3)), Several(lambda y: nn.relu(y - 1e3))
+    for value, difference in ((0, 0), (4, 1), (-4, 1)):
+        found = zoo.compare_port(model, [x], np.full((4, 2), value), [])
+        assert (found.scores, found.constant) == (difference, ["scores"])
+        assert f"; scores {difference}; constant: scores; gradients none" in str(found)
+    assert zoo.compare_port(Several(lambda y: 0 * y + 2), [x], np.zeros((4, 2)), []).scores == 2
     gradients = {"layer.weight": np.zeros((2, 3)), "layer.bias": np.zeros(2)}
-    comparison = zoo.compare_port(model, [x], zeros, [], loss=mx.sum, gradients=gradients)
-    assert (comparison.scores, comparison.gradients) == (0, dict.fromkeys(gradients, 0))
-    assert zoo.compare_port(model, [x], zeros + 4, []).scores == 1
+    with pytest.raises(ValueError, match=r"^all 'gradients' are 0, so nothing can be compared: use"):
+        zoo.compare_port(model, [x], np.zeros((4, 2)), [], loss=mx.sum, gradients=gradients)
 
 
-def test_pools_in_other_threads_are_not_recorded():
-    pool, x = mlx_unpool.MaxPool2d(2, return_indices=True, index_format="window"), mx.ones((1, 4, 4, 1))
-    with pooled_indices() as found, ThreadPoolExecutor(1) as other:
-        assert other.submit(lambda: pool(x)[1].dtype).result() == mx.uint8
-        pool(x)
-    assert len(found) == 1
+def test_each_thread_records_its_own_calls_of_a_pool_in_common():
+    pool, meeting = mlx_unpool.MaxPool2d(2, return_indices=True, index_format="window"), threading.Barrier(2)
+
+    def recorded(calls: int) -> list[tuple[int, ...]]:
+        with pooled_indices() as found:
+            meeting.wait()
+            for n in range(calls):
+                assert pool(mx.zeros((1, 4, 2 * calls, n + 1)))[1].dtype == mx.int32
+            meeting.wait()
+        return [indices.shape for indices in found]
+
+    with ThreadPoolExecutor(3) as threads:
+        others, more = threads.submit(recorded, 2), threads.submit(recorded, 3)
+        assert pool(mx.zeros((1, 4, 4, 1)))[1].dtype == mx.uint8  # in this thread, nothing is replaced
+        assert others.result() == [(1, 2, 2, 1), (1, 2, 2, 2)]
+        assert more.result() == [(1, 2, 3, 1), (1, 2, 3, 2), (1, 2, 3, 3)]

@@ -17,20 +17,19 @@ from __future__ import annotations
 
 import contextlib
 import io
-import pickle
-import pickletools
 import re
 import zipfile
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
 from .files import load_arrays
 from .messages import cut, warn
+from .pickles import BFLOAT16, LIMIT, Foreign, Reader, Unreadable
 
 # Keys under which checkpoints store the state dict.
 KEYS = ("state_dict", "model_state", "model_state_dict", "model", "network")
@@ -38,21 +37,18 @@ HOW_TO_EXPORT = (
     "In an environment with the model's code, export its state dict: "
     "torch.save(model.state_dict(), 'weights.pth')."
 )
-BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # the bits of each number: NumPy has no such type
-TYPES = {"Double": "f8", "Float": "f4", "Half": "f2", "Long": "i8", "Int": "i4", "Short": "i2", "Char": "i1"}
-TYPES |= {"Byte": "u1", "Bool": "?", "ComplexDouble": "c16", "ComplexFloat": "c8"}
-DTYPES = {f"torch.{name}Storage": np.dtype(f"<{code}") for name, code in TYPES.items()}
-DTYPES |= {f"torch.uint{bits}": np.dtype(f"<u{bits // 8}") for bits in (16, 32, 64)}  # in untyped storages
-DTYPES |= {"torch.BFloat16Storage": BFLOAT16, "torch.storage.UntypedStorage": np.dtype("u1")}
 MAGIC = 0x1950A86A20F9469CFC6C  # the first of the five pickles of a file before PyTorch 1.6
-LIMIT = 2**20  # of the objects that a pickle makes, and of the entries of a zip file
-# Opcodes that import registered classes, need data from outside, or are never written.
-REFUSED = {"EXT1", "EXT2", "EXT4", "NEXT_BUFFER", "READONLY_BUFFER", "DUP"}
-PUTS, GETS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}, {"GET", "BINGET", "LONG_BINGET"}
-# Those that make a tuple or a frozenset, or call something that may return its argument.
-NESTS = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "FROZENSET", "REDUCE", "NEWOBJ", "NEWOBJ_EX", "INST", "OBJ"}
-# What people take for a file of weights: how it starts, and what to do.
-OTHERS = {
+# What people take for a file of weights: how its name ends or its content starts, and what to do.
+OTHERS: dict[str | bytes, str] = {
+    ".onnx": "an ONNX file. Pass {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(path).graph."
+    "initializer}.",
+    ".caffemodel": "a file of Caffe. Pass its arrays by name, for example those of net.params in pycaffe.",
+    ".json": "a JSON file. If it is the index of weights in several files, read these and merge the dicts.",
+    b"\x93NUMPY": "one array of NumPy. Pass a dict: {name: numpy.load(path)}.",
+    **dict.fromkeys(
+        (b"\3\0\0\0\1", b"\4\0\0\0\1"),
+        "a file of Lua Torch 7. Read it with the package torchfile, and pass a dict of its arrays.",
+    ),
     b"version https://git-lfs": "a Git LFS pointer. Download the file itself, for example with git lfs pull.",
     b"<": "a web page. Download the file itself.",
     b"\x89HDF": "an HDF5 file, as Keras writes them: see 'Weights of Keras' in docs/porting.md.",
@@ -82,8 +78,9 @@ def read_checkpoint(path: str | Path) -> Any:
         start = file.read(512)
     text = start.lstrip(b"\xef\xbb\xbf\r\n\t ")
     is_safetensors, is_tflite = start[8:9] == b"{", start[4:8] == b"TFL3"
-    for beginning, advice in OTHERS.items():
-        if not is_safetensors and beginning in (text[: len(beginning)], start[257 : 257 + len(beginning)]):
+    for sign, advice in OTHERS.items():
+        starts = isinstance(sign, bytes) and (text.startswith(sign) or start[257:262] == sign)
+        if path.name.endswith(sign) if isinstance(sign, str) else starts and not is_safetensors:
             raise ValueError(f"it is {advice}")
     if is_safetensors or path.suffix == ".safetensors":
         return load_arrays(path)[0]
@@ -92,284 +89,77 @@ def read_checkpoint(path: str | Path) -> Any:
     content = path.read_bytes()
     try:
         return read_zip(content) if start.startswith(b"PK") else read_pickles(content)
-    except Exception as error:  # damaged and malicious files raise many kinds of errors
+    except Unreadable as error:
+        reason = " ".join(str(error)[:500].split())
+    except Exception:  # damaged and malicious files raise many kinds of errors
         reason = "it is damaged, or not a file of torch.save."
-        if type(error) is ValueError:
-            reason = " ".join(str(error)[:500].split())
     raise ValueError(f"it cannot be read as a checkpoint: {reason}")
 
 
 def read_zip(content: bytes) -> Any:
     """Read a file of ``torch.save`` since PyTorch 1.6: a zip file of a pickle and a storage in each entry."""
     if content.count(b"PK\1\2") > LIMIT // 10:
-        raise ValueError(f"it has more than {LIMIT // 10:,} entries.")
+        raise Unreadable(f"it has more than {LIMIT // 10:,} entries.")
     entries = {info.filename: info for info in zipfile.ZipFile(io.BytesIO(content)).infolist()}
     folder = next((n.removesuffix("data.pkl") for n in entries if re.fullmatch("[^/]*/data.pkl", n)), None)
     if folder is None:
         if entries and all(name.endswith(".npy") for name in entries):
-            raise ValueError("it is a file of NumPy. Pass dict(numpy.load(path)), or a file of safetensors.")
-        raise ValueError(f"it is a zip file of {cut([*entries], 3)}. Unpack it first.")
+            raise Unreadable("it is an .npz file of NumPy. Pass dict(numpy.load(path)).")
+        raise Unreadable(f"it is a zip file of {cut([*entries], 3)}. Unpack it first.")
     if f"{folder}constants.pkl" in entries:
-        raise ValueError(f"it is a TorchScript file. {HOW_TO_EXPORT}")
+        raise Unreadable(f"it is a TorchScript file. {HOW_TO_EXPORT}")
+    left = len(content)
 
     def place(name: str) -> tuple[int, int]:  # zipfile refuses files of PyTorch that have no checksums
+        nonlocal left
         info = entries[folder + name]
         if info.compress_type or info.file_size != info.compress_size:
-            raise ValueError("it is compressed, which files of torch.save are not.")
+            raise Unreadable("it is compressed, which files of torch.save are not.")
+        left -= info.file_size
+        if left < 0:
+            raise Unreadable("it is damaged: its entries overlap.")
         names = content[info.header_offset + 26 : info.header_offset + 30]
         start = info.header_offset + 30 + sum(int.from_bytes(n, "little") for n in (names[:2], names[2:]))
         return start, start + info.file_size
 
     if f"{folder}byteorder" in entries and content[slice(*place("byteorder"))] == b"big":
-        raise ValueError("it is big-endian, which is not supported.")
-    pickled = io.BytesIO(content[slice(*place("data.pkl"))])
-    return InertUnpickler(pickled, lambda key, *kind: storage(content, *place(f"data/{key}"), *kind)).load()
+        raise Unreadable("it is big-endian, which is not supported.")
+    reader = Reader(io.BytesIO(content[slice(*place("data.pkl"))]))
+    return reader.load(lambda key, *kind: storage(content, *place(f"data/{key}"), *kind))
 
 
 def read_pickles(content: bytes) -> Any:
     """Read a file of ``torch.save`` before PyTorch 1.6: five pickles, then the storages; or one pickle."""
     file = io.BytesIO(content)
-    kinds: dict[str, tuple[np.dtype, int]] = {}
-
-    def load(storage_of: Callable[..., Any] | None = None) -> Any:
-        return InertUnpickler(file, storage_of).load()
-
-    checkpoint = load()
+    reader, kinds = Reader(file), dict[str | int, tuple[np.dtype, int]]()
+    checkpoint = reader.load()
     if not isinstance(checkpoint, int):
         return checkpoint
-    _, machine = load(), load()
+    _, machine = reader.load(), reader.load()
     if checkpoint != MAGIC:
-        raise ValueError("it is a pickle of a number.")
+        raise Unreadable("it is a pickle of a number.")
     if machine.get("little_endian") is not True:
-        raise ValueError("it is big-endian, which is not supported.")
+        raise Unreadable("it is big-endian, which is not supported.")
     start = file.tell()
-    load(lambda key, *kind: kinds.setdefault(key, kind) and None)  # the sizes, without arrays
-    keys, position, storages = load(), file.tell(), {}
+    reader.load(lambda key, *kind: kinds.setdefault(key, kind) and None)  # the sizes, without arrays
+    keys, position, storages = reader.load(), file.tell(), {}
     for key in keys:
+        if not isinstance(key, str | int):  # others may take forever to hash
+            raise Unreadable("it is damaged: a storage has no valid key.")
         dtype, count = kinds[key]
         if int.from_bytes(content[position : position + 8], "little") != count:
-            raise ValueError(f"it is damaged: the storage {key} has another size than its tensors say.")
+            raise Unreadable(f"it is damaged: the storage {key} has another size than its tensors say.")
         data, position = position + 8, position + 8 + count * dtype.itemsize
         storages[key] = storage(content, data, position, dtype, count)
     file.seek(start)
-    return load(lambda key, *kind: storages[key])
+    return reader.load(lambda key, *kind: storages[key])
 
 
 def storage(content: bytes, start: int, end: int, dtype: np.dtype, count: int) -> np.ndarray:
     """The flat array of ``count`` elements in a part of the content of a file."""
     if end - start != count * dtype.itemsize or end > len(content):
-        raise ValueError(f"it is damaged: it ends within an array of {count:,} elements.")
+        raise Unreadable(f"it is damaged: it ends within an array of {count:,} elements.")
     return np.frombuffer(content, dtype, count, start)
-
-
-def tensor(flat: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> np.ndarray | Foreign:
-    """A view of a storage."""
-    numbers = (offset, *shape, *strides)
-    if any(type(n) is not int or n < 0 for n in numbers) or len(shape) != len(strides):
-        raise ValueError("it is damaged: a tensor has no valid shape and strides.")
-    if flat is None or 0 in shape:
-        return Foreign() if flat is None else np.ndarray.__new__(Tensor, shape, flat.dtype)
-    if offset + sum((n - 1) * step for n, step in zip(shape, strides)) >= flat.size:
-        end = f"beyond its storage of {flat.size:,} elements."
-        raise ValueError(f"it is damaged: a tensor {shape} reaches {end}")
-    size = flat.itemsize
-    return np.ndarray.__new__(
-        Tensor, shape, flat.dtype, flat, offset * size, [step * size for step in strides]
-    )
-
-
-def tensor_of_type(flat: Any, offset: Any, shape: Any, strides: Any, *options: Any) -> Any:
-    """A view of a storage without a type, which is the third of the options."""
-    dtype = DTYPES.get(getattr(options[2], "kind", ""))
-    if dtype is None:
-        return named_class("torch.Tensor")()
-    return tensor(flat if flat is None else flat.view(dtype), offset, shape, strides)
-
-
-class Foreign:
-    """An object of a class, or the result of a function, that is not imported. ``kind`` is its name."""
-
-    kind: ClassVar[str] = ""
-    state: Any = None
-
-    def __new__(cls, *_: Any, **__: Any) -> Any:
-        return super().__new__(cls)
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        """Ignore the arguments."""
-
-    def __call__(self, *_: Any, **__: Any) -> Foreign:
-        return type(self)()
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-    def append(self, *_: Any) -> None:
-        """Ignore items of a list, a set or a dict."""
-
-    extend = add = __setitem__ = append
-
-
-class Tensor(np.ndarray):
-    """An array whose state a pickle cannot change."""
-
-    def __setstate__(self, *_: Any) -> None:
-        """Ignore whether it needs a gradient, for example."""
-
-
-class Ordered(OrderedDict[Any, Any]):
-    """A dict whose state a pickle cannot change, and which empties the list that it is made of."""
-
-    def __init__(self, items: Any = None) -> None:
-        super().__init__(items or ())
-        if items:
-            items.clear()  # a small file could make many dicts of one long list
-
-    def __setstate__(self, *_: Any) -> None:
-        """Ignore the versions in a state dict, for example."""
-
-
-class NumPyType(Foreign):
-    """A pickled ``numpy.dtype`` of numbers."""
-
-    def __init__(self, code: Any = "", *_: Any) -> None:
-        if not (isinstance(code, str) and re.fullmatch("[fiuc][0-9]{1,2}|b1", code)):
-            raise ValueError("it has arrays of NumPy that do not consist of numbers.")
-        self.dtype = np.dtype(code.replace("b1", "?"))
-
-    def __setstate__(self, state: Any) -> None:
-        self.dtype = self.dtype.newbyteorder(">" if state[1] == ">" else "<")
-
-
-class NumPyArray(Foreign):
-    """A pickled ``numpy.ndarray``, which becomes one in ``arrays_of``."""
-
-    def __setstate__(self, state: Any) -> None:
-        _, shape, kind, is_fortran, data = state
-        if not isinstance(data, bytes):
-            raise ValueError("it has arrays of NumPy that Python 2 pickled. Load and save it with Python 3.")
-        self.array = numpy_array(data, kind, shape, "F" if is_fortran else "C")
-        self.shape, self.dtype = self.array.shape, self.array.dtype
-
-    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
-        return self.array
-
-
-def numpy_array(data: Any, kind: Any, shape: Any, order: Any) -> np.ndarray:
-    """An array of NumPy of bytes."""
-    return np.ndarray.__new__(Tensor, shape, kind.dtype, data, order=order)
-
-
-# What a pickle may call.
-CALLED: dict[str, Callable[..., Any]] = {
-    "builtins.set": lambda items=(): items,
-    "__builtin__.set": lambda items=(): items,
-    "torch.Size": lambda sizes: sizes,
-    "torch.nn.parameter.Parameter": lambda data, *_: data,  # of models before PyTorch 0.4
-    "torch._utils._rebuild_parameter": lambda data, *_: data,
-    "torch._utils._rebuild_parameter_with_state": lambda data, *_: data,
-    "torch._utils._rebuild_tensor": tensor,
-    "torch._utils._rebuild_tensor_v2": tensor,
-    "torch._utils._rebuild_tensor_v3": tensor_of_type,
-    "torch._tensor._rebuild_from_type_v2": lambda rebuild, kind, arguments, *_: rebuild(*arguments),
-    "_codecs.encode": lambda text, *_: text.encode("latin-1"),  # bytes in protocol 2
-    "__builtin__.bytes": lambda: b"",
-}
-for core in ("core", "_core"):
-    CALLED[f"numpy.{core}.multiarray._reconstruct"] = NumPyArray
-    CALLED[f"numpy.{core}.numeric._frombuffer"] = numpy_array
-
-
-def named_class(path: str) -> type:
-    """A class that stands for the one with this name, or for a function.
-
-    Everything that a pickle can name is such a class, because a pickle cannot change the state of a class.
-    """
-    if path in ("collections.OrderedDict", "numpy.dtype"):
-        return Ordered if "Ordered" in path else NumPyType
-    call = CALLED.get(path)
-    make = {"__new__": lambda cls, *arguments: call(*arguments)} if call else {}
-    return type("Foreign", (Foreign,), {"kind": path, **make})
-
-
-class InertUnpickler(pickle.Unpickler):
-    """An unpickler for tensors, arrays and ordered dicts; everything else becomes ``Foreign``.
-
-    ``storage_of`` returns the array of a storage, for its key, dtype and number of elements.
-    """
-
-    def __init__(self, file: io.BytesIO, storage_of: Callable[..., Any] | None) -> None:
-        check_opcodes(file)
-        super().__init__(file, encoding="utf-8", errors="backslashreplace")
-        self.storage_of, self.storages = storage_of, dict[Any, Any]()
-        self.classes: dict[str, type] = {}
-
-    def find_class(self, module: str, name: str) -> Any:
-        path = f"{module}.{name}"
-        if path not in self.classes:
-            self.classes[path] = named_class(path)
-        if len(self.classes) > LIMIT // 100:
-            raise ValueError(f"it names more than {LIMIT // 100:,} classes.")
-        return self.classes[path]
-
-    def persistent_load(self, saved: Any) -> Any:
-        if saved[0] == "module" and isinstance(saved[1], type):  # of a whole model before 1.6
-            return saved[1]
-        name, kind, key, _, count, *view = saved
-        dtype = DTYPES.get(getattr(kind, "kind", ""))
-        valid = name == "storage" and dtype and type(key) in (str, int) and type(count) is int and count >= 0
-        if not (valid and self.storage_of):
-            raise ValueError("it is damaged: a tensor has no valid storage.")
-        if (key, dtype) not in self.storages:
-            self.storages[key, dtype] = self.storage_of(key, dtype, count)
-        flat = self.storages[key, dtype]
-        if flat is not None and view and view[0]:  # a part, in a file before PyTorch 0.4
-            flat = flat[view[0][1] :][: view[0][2]]
-        return flat
-
-
-def check_opcodes(file: io.BytesIO) -> None:
-    """Refuse a pickle that would take much more memory or time than its length says, before it is loaded.
-
-    It makes at most a million objects. A tuple that is used again counts with all that is in it: a few, each
-    of which contains the one before twice, have so many elements that a key of a dict cannot be hashed. One
-    in which a thousand others lie in each other overflows the stack.
-    """
-    start, made, mark = file.tell(), 0, pickletools.markobject
-    stack, marks, memo = list[int](), list[int](), dict[int, int]()  # the sizes of tuples, 0 for others
-    for opcode, number, _ in opcodes(file):
-        name, before = opcode.name, opcode.stack_before
-        made += name not in PUTS
-        if name in REFUSED:
-            raise pickle.UnpicklingError(name)
-        if name in PUTS:
-            place = len(memo) if number is None else number
-            memo[place], made = stack[-1], max(made, place)  # memory is allocated up to this place
-        elif name == "MARK":
-            marks.append(len(stack))
-        elif name == "POP" and marks[-1:] == [len(stack)]:
-            marks.pop()
-        else:
-            first = marks.pop() if mark in before else len(stack) - len(before)
-            inside = stack[first:]
-            del stack[first - (before.index(mark) if mark in before else 0) :]
-            size = (len(inside) + sum(inside) + 100 * any(inside)) * (name in NESTS)
-            if name in GETS:
-                made += (size := memo[number])
-            stack += [size] * len(opcode.stack_after)
-            if size > 100_000:
-                raise ValueError("it has a tuple that is too long, or contains too many others.")
-        if made > LIMIT:
-            raise ValueError("it makes more than a million objects.")
-    file.seek(start)
-
-
-def opcodes(file: io.BytesIO) -> Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]]:
-    """The opcodes of a pickle."""
-    try:
-        yield from pickletools.genops(file)
-    except ValueError as error:
-        raise pickle.UnpicklingError(str(error)) from None
 
 
 def state_of(checkpoint: Any) -> dict[str, Any]:
@@ -437,11 +227,12 @@ def states_in(value: Any, seen: dict[int, int], depth: int = 4) -> dict[tuple[st
     """
     if is_model(value) or not isinstance(value, Mapping):
         return {(): 1} if is_model(value) else {}
-    items, searched = {key: item for key, item in value.items() if isinstance(key, str)}, id(value) in seen
-    if not searched:
+    items: dict[str, Any] = {}
+    if id(value) not in seen:
+        items = {key: item for key, item in value.items() if isinstance(key, str)}
         floats = [item for item in items.values() if "float" in str(getattr(item, "dtype", ""))]
         seen[id(value)] = sum(len(item.shape) > 0 for item in floats)
-    own, below = seen[id(value)], {} if searched or not depth else items
+    own, below = seen[id(value)], items if depth else {}
     inner = {(k, *path): n for k, v in below.items() for path, n in states_in(v, seen, depth - 1).items()}
     if not any(path[0] in KEYS for path in inner):
         inner = {path: count for path, count in inner.items() if count > own}
@@ -458,8 +249,8 @@ def is_model(value: Any) -> bool:
 def config_of(checkpoint: Any) -> dict[str, Any]:
     """The configuration of the model in a checkpoint (a dict or YAML), with names in lower case."""
     config = checkpoint.get("config") if isinstance(checkpoint, Mapping) else None
-    if isinstance(config, str) and "<<" not in config:  # as FastSurfer saves it; without merges,
-        # because a few that each refer twice to another take forever
+    if isinstance(config, str) and len(config) < 10**5 and "<<" not in config:  # as FastSurfer saves it;
+        # without merges, because a few that each refer twice to another take forever
         import yaml
 
         with contextlib.suppress(yaml.YAMLError, RecursionError):
@@ -524,10 +315,9 @@ def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
             elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
                 value = value.astype(mx.float32)
             array = np.asarray(value)
-            owner = value.base if isinstance(value, np.ndarray) else array.base
-            if isinstance(owner, np.ndarray):  # a view
-                left += 4 * owner.nbytes * (id(owner) not in storages) - array.size
-                storages.add(id(owner))
+            if isinstance(array.base, np.ndarray):  # a view
+                left += 4 * array.base.nbytes * (id(array.base) not in storages) - array.size
+                storages.add(id(array.base))
             if left < 0:
                 raise ValueError(f"{name} {array.shape} is expanded from a few stored elements.")
             if array.dtype == BFLOAT16:
@@ -536,7 +326,8 @@ def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
             array = np.array("")
         if array.dtype.kind not in "fiubc":
             raise ValueError(f"{name} must be a dense array of numbers, but it is {kind}.")
-        arrays[name] = array.astype(np.float32, copy=False) if array.dtype.kind == "f" else array
+        wanted = np.float32 if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
+        arrays[name] = array.astype(wanted, copy=False)
     return arrays
 
 

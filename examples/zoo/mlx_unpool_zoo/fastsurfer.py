@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -28,9 +28,6 @@ from .about import CITATIONS, RESEARCH, Facts, Size
 from .classes import CEREBNET, FASTSURFER
 from .layers import BatchNorm
 from .stages import FourStages
-
-ResizeMode = Literal["nearest", "bilinear", "bicubic", "area"]
-CropPosition = Literal["center", "top_left", "top_right", "bottom_left", "bottom_right"]
 
 
 def slices(count: int, size: str, multiple_of: int = 1) -> Any:
@@ -191,7 +188,8 @@ class FastSurferVINN(FourStages):
     """FastSurferVINN: a FastSurferCNN between two resizings, for scans of any resolution.
 
     Feature maps are resized to a resolution of 1 mm, processed by the FastSurferCNN, resized to that of the
-    scan and concatenated with those of the first block.
+    scan and concatenated with those of the first block. As in all configurations of the authors, resizing is
+    bilinear, and feature maps are cropped and padded at the right and at the bottom.
 
     ``FastSurferVINN()(slices, 1 / voxel_size)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7),
     with ``voxel_size`` in mm; ``predict(volume, 1 / voxel_size)`` takes the same factor.
@@ -201,9 +199,7 @@ class FastSurferVINN(FourStages):
         num_filters_interpol: Channels of the first block, which are resized.
         height: Number of columns of the inner feature maps: the authors' code swaps the two names.
         width: Number of rows of the inner feature maps.
-        interpolation_mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` or ``"area"``.
-        crop_position: Where feature maps are cropped or padded if they do not fit: ``"center"``,
-            ``"top_left"``, ``"top_right"``, ``"bottom_left"`` or ``"bottom_right"``.
+        interpolation_mode, crop_position: As in the authors' configurations; there are no other values.
 
     The other arguments are those of ``FastSurferCNN``.
 
@@ -227,13 +223,12 @@ class FastSurferVINN(FourStages):
         self, num_classes: Size = 79, num_channels: Size = 7, num_filters: Size = 71,
         num_filters_interpol: Size = 32, kernel_h: Size = 3, kernel_w: Size = 3, kernel_c: Size = 1,
         stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256, width: Size = 256,
-        interpolation_mode: ResizeMode = "bilinear", crop_position: CropPosition = "top_left",
+        interpolation_mode: Literal["bilinear"] = "bilinear", crop_position: Literal["top_left"] = "top_left",
     ) -> None:  # fmt: skip
         super().__init__(num_channels)
         add_competitive_blocks(self, num_filters_interpol)
         # As in the authors' code, ``width`` is the number of rows and ``height`` that of columns.
         self.inner_size = (width, height)
-        self.interpolation_mode, self.crop_position = interpolation_mode, crop_position
         options: Any = {"kernel_size": (kernel_h, kernel_w), "stride": stride_conv, "norm": "gn"}
         inputs, outputs = num_channels // len(self.first_blocks), num_filters_interpol
         for name in self.first_blocks:
@@ -283,17 +278,10 @@ class FastSurferVINN(FourStages):
 
     def zoom_alike(self, x: mx.array, scale: list[Any], target: Sequence[int]) -> tuple[mx.array, list[Any]]:
         """Images resized by the same factors of rows and columns."""
-        vertical = horizontal = "middle" if self.crop_position == "center" else "start"
-        vertical = "end" if self.crop_position.startswith("bottom") else vertical
-        horizontal = "end" if self.crop_position.endswith("right") else horizontal
-        (rows, row_pad, height, row_scale), (columns, column_pad, width, column_scale) = (
-            fitted(x.shape[axis + 1], target[axis], scale[axis], alignment)
-            for axis, alignment in enumerate((vertical, horizontal))
-        )
-        x = x[:, rows, columns]
-        if x.shape[1:3] != (height, width):
-            x = resize(x, (height, width), self.interpolation_mode)
-        x = mx.pad(x, [(0, 0), row_pad, column_pad, (0, 0)])
+        axes = [fitted(*axis) for axis in zip(x.shape[1:3], target, scale)]
+        (rows, height, row_scale), (columns, width, column_scale) = axes
+        x = resize(x[:, :rows, :columns], (height, width))
+        x = mx.pad(x, [(0, 0), (0, target[0] - height), (0, target[1] - width), (0, 0)])
         return x, [row_scale, column_scale]
 
     @classmethod
@@ -342,7 +330,7 @@ class HypVINN(FastSurferVINN):
         self, num_classes: Size = 27, num_channels: Size = 14, num_filters: Size = 80,
         num_filters_interpol: Size = 64, kernel_h: Size = 3, kernel_w: Size = 3, kernel_c: Size = 1,
         stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256, width: Size = 256,
-        interpolation_mode: ResizeMode = "bilinear", crop_position: CropPosition = "top_left",
+        interpolation_mode: Literal["bilinear"] = "bilinear", crop_position: Literal["top_left"] = "top_left",
     ) -> None:  # fmt: skip
         super().__init__(**self.config)
         if num_channels % 2:
@@ -400,91 +388,44 @@ def per_image(scale: Any, count: int) -> list[list[Any]]:
     return [list(row) for row in np.broadcast_to(array, (count, 2))]
 
 
-def fitted(size: int, target: int, scale: Any, alignment: str) -> tuple[slice, tuple[int, int], int, Any]:
-    """How to crop or pad an axis of ``size`` positions and resize it by about 1 / ``scale`` to ``target``.
+def fitted(size: int, target: int, scale: Any) -> tuple[int, int, Any]:
+    """How to crop an axis of ``size`` positions and resize it by about 1 / ``scale`` to at most ``target``.
 
     Numbers are rounded to the type of ``scale`` in the same places as in the authors' code, because an
     integer part can depend on the last bit.
 
     Returns:
-        The part of the axis to take, the padding after resizing, the size to resize to, and the factor.
+        The number of positions to take, the size to resize to, and the factor.
     """
     kind = type(scale)
-    wanted = scale * kind(target)  # positions of the axis that become the target
-    taken = int(wanted)
-    if alignment == "middle" and (size - taken) % 2:
-        taken = int(wanted / 2) * 2
+    taken = int(scale * kind(target))  # positions of the axis that become the target
     if taken <= size:
-        start = {"start": 0, "middle": (size - taken) // 2, "end": size - taken}[alignment]
-        return slice(start, start + taken), (0, 0), target, kind(taken / target)
+        return taken, target, kind(taken / target)
     # PyTorch divides a number by a tensor with two roundings, as a product with the reciprocal.
     resized = int(kind(size) * (kind(1) / scale) if kind is np.float32 else size / scale)
-    if alignment == "middle" and (resized - target) % 2:
-        raise ValueError(
-            "[FastSurferVINN] 'crop_position' must not be 'center' where an odd number of positions is to be "
-            f"padded, but got {target - resized} for an axis of {size} by {scale}."
-        )
-    missing = target - resized
-    before = {"start": 0, "middle": missing // 2, "end": missing}[alignment]
-    after = {"start": missing, "middle": missing // 2, "end": 0}[alignment]
-    return slice(0, size), (before, after), resized, kind(size / resized)
+    return size, resized, kind(size / resized)
 
 
-def resize(x: mx.array, size: tuple[int, int], mode: str = "bilinear") -> mx.array:
-    """Resize images (N, H, W, C) to a size, as PyTorch's ``interpolate(x, size=..., mode=...)`` does.
-
-    Args:
-        x: The images.
-        size: Height and width of the result.
-        mode: ``"nearest"``, ``"bilinear"``, ``"bicubic"`` (both with ``align_corners=False``) or ``"area"``.
-    """
+def resize(x: mx.array, size: tuple[int, int]) -> mx.array:
+    """Resize images (N, H, W, C) to a height and width, as PyTorch's ``interpolate(x, size=size,
+    mode="bilinear", align_corners=False)`` does."""
     for axis, length in zip((1, 2), size):
         if x.shape[axis] != length:
-            weights = mx.array(resize_weights(x.shape[axis], length, mode)).astype(x.dtype)
+            weights = mx.array(resize_weights(x.shape[axis], length)).astype(x.dtype)
             x = mx.moveaxis(mx.tensordot(x, weights, axes=[[axis], [1]]), -1, axis)
     return x
 
 
 @functools.lru_cache(maxsize=64)
-def resize_weights(before: int, after: int, mode: str) -> np.ndarray:
+def resize_weights(before: int, after: int) -> np.ndarray:
     """The matrix (new length, old length) that resizes an axis."""
-    if mode not in get_args(ResizeMode):
-        raise ValueError(
-            f"[resize] 'mode' must be one of {', '.join(get_args(ResizeMode))} but got {mode!r}."
-        )
     weights = np.zeros((after, before), np.float32)
     rows = np.arange(after)
-    if mode == "area":
-        for row in rows:
-            start, stop = row * before // after, -(-(row + 1) * before // after)
-            weights[row, start:stop] = 1 / (stop - start)
-        return weights
-    # In float32 as in PyTorch, because the nearest element can depend on the last bit.
-    scale = np.float32(before) / np.float32(after)
-    if mode == "nearest":
-        nearest = np.floor(rows.astype(np.float32) * scale).astype(int)
-        weights[rows, np.minimum(nearest, before - 1)] = 1
-        return weights
-    # Rounded once, like a fused multiply-add.
-    position = ((rows + 0.5) * np.float64(scale) - 0.5).astype(np.float32)
-    if mode == "bilinear":
-        position = np.maximum(position, 0)
+    # In float32 as in PyTorch; rounded once, like a fused multiply-add.
+    scale = np.float64(np.float32(before) / np.float32(after))
+    position = np.maximum(((rows + 0.5) * scale - 0.5).astype(np.float32), 0)
     first = np.floor(position).astype(int)
     t = position - first.astype(np.float32)
-    parts = {0: 1 - t, 1: t} if mode == "bilinear" else cubic_parts(t)
-    for offset, part in parts.items():
-        np.add.at(weights, (rows, np.clip(first + offset, 0, before - 1)), part)
+    for offset, part in ((0, 1 - t), (1, t)):
+        np.add.at(weights, (rows, np.minimum(first + offset, before - 1)), part)
     return weights
-
-
-def cubic_parts(t: np.ndarray) -> dict[int, np.ndarray]:
-    """The weights of elements -1 to 2 for a position ``t`` from 0 to 1: Keys' kernel with a = -0.75."""
-    a = np.float32(-0.75)
-
-    def near(d: np.ndarray) -> np.ndarray:
-        return ((a + 2) * d - (a + 3)) * d * d + 1
-
-    def far(d: np.ndarray) -> np.ndarray:
-        return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-
-    return {-1: far(t + 1), 0: near(t), 1: near(1 - t), 2: far(2 - t)}

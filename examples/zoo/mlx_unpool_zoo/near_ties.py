@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -21,6 +19,8 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, convert_indices
+from mlx_unpool._layer import instead_of_pooling
+from mlx_unpool._settings import set_inside
 
 from . import pytorch
 from .checkpoints import arrays_of
@@ -39,9 +39,9 @@ def pooled_indices(
 ) -> Iterator[list[mx.array]]:
     """Return a context manager that records the flat indices of pooling layers and can replace them.
 
-    Only calls of the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` in
-    this thread are recorded. Not supported: functions such as ``mlx_unpool.max_pool2d``, and adaptive and
-    fractional pools.
+    Only the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` are recorded,
+    in the thread or task of the ``with`` block. Not supported: functions such as ``mlx_unpool.max_pool2d``,
+    and adaptive and fractional pools.
 
     Args:
         feed: Indices to return instead: one array per call, in the layer's layout.
@@ -55,7 +55,13 @@ def pooled_indices(
     """
     found: list[mx.array] = []
 
-    def note(layer: Any, x: mx.array, dims: int, maxima: mx.array, indices: mx.array) -> Any:
+    def pooled(layer: Any, x: mx.array, stream: Any) -> Any:
+        with set_inside(instead_of_pooling, None):
+            if not (isinstance(layer, MaxPool1d | MaxPool2d | MaxPool3d) and layer.return_indices):
+                return layer(x, stream=stream)
+            flat_layer = copy.copy(layer)
+            flat_layer.index_format = "flat"  # as in other frameworks
+            maxima, indices = flat_layer(x, stream=stream)
         found.append(indices)
         if feed is None:
             return maxima, indices
@@ -70,10 +76,11 @@ def pooled_indices(
                 f"{len(found)} got {fed.shape} instead of {indices.shape}."
             )
         last = -1 if layer.data_format == "channels_first" else -2  # spatial axis
+        first = last - layer.rank + 1
         if format != "flat":
-            size = x.shape[x.ndim + last - dims + 1 :][:dims]
+            size = x.shape[x.ndim + first :][: layer.rank]
             fed = convert_indices(fed, format, "flat", size, data_format=layer.data_format)
-        planes, flat = (a.flatten(last - dims + 1, last) for a in (x, fed))
+        planes, flat = (a.flatten(first, last) for a in (x, fed))
         flat = mx.clip(flat, 0, planes.shape[last] - 1)
         there = mx.take_along_axis(planes, flat, axis=last).reshape(fed.shape)
         there = mx.where(indices < 0, maxima, there)  # a window without an element
@@ -82,43 +89,13 @@ def pooled_indices(
             gaps.append((layer, (fed != indices).sum(), mx.where(gap == 0, 0, gap / largest)))
         return there if values else maxima, fed
 
-    ask_layers()
-    before = NOTE.set(note)
-    try:
+    with set_inside(instead_of_pooling, pooled):
         yield found
-    finally:
-        NOTE.reset(before)
     if feed is not None and len(found) < len(feed):
         raise ValueError(
             f"[pooled_indices] 'feed' has {len(feed)} arrays, but {len(found)} calls of layers were "
             "recorded. Calls of functions such as mlx_unpool.max_pool2d are not recorded."
         )
-
-
-# What replaces the results of pooling layers in this thread.
-NOTE: ContextVar[Callable[..., Any] | None] = ContextVar("NOTE", default=None)
-
-
-@functools.cache
-def ask_layers() -> None:
-    """Make the pooling layers ask ``NOTE``, from the first use of ``pooled_indices`` on."""
-    for dims, kind in enumerate((MaxPool1d, MaxPool2d, MaxPool3d), start=1):
-        kind.__call__ = asking(kind.__call__, dims)  # type: ignore[method-assign]
-
-
-def asking(call: Callable[..., Any], dims: int) -> Callable[..., Any]:
-    """The call of a pooling layer, which asks ``NOTE`` if it returns indices."""
-
-    @functools.wraps(call)
-    def asked(self: Any, x: mx.array, **options: Any) -> Any:
-        note = NOTE.get()
-        if note is None or not self.return_indices:
-            return call(self, x, **options)
-        layer = copy.copy(self)
-        layer.index_format = "flat"  # as in other frameworks
-        return note(self, x, dims, *call(layer, x, **options))
-
-    return asked
 
 
 @dataclasses.dataclass(repr=False)
@@ -130,9 +107,12 @@ class Comparison:
         flips: How many indices differ, for each call.
         gap: The largest of the ``gaps`` of ``pooled_indices``, or None without any. Near-ties give 1e-6
             or less.
-        scores: The largest difference of the scores, divided by their range (maximum - minimum; for
-            constant scores by their absolute value, if it is not 0).
+        scores: The largest of the ``outputs``.
         gradients: For each parameter the norm of the difference divided by the norm, largest first.
+        outputs: For each output the largest difference, divided by the range of the original's scores
+            (maximum - minimum), largest first.
+        constant: The outputs without a range; differences are divided by the largest absolute value, or by 1
+            if all scores are 0.
     """
 
     layers: list[str]
@@ -140,12 +120,16 @@ class Comparison:
     gap: float | None
     scores: float
     gradients: dict[str, float]
+    outputs: dict[str, float] = dataclasses.field(default_factory=dict)
+    constant: list[str] = dataclasses.field(default_factory=list)
 
     def __repr__(self) -> str:
         flipped = f"{sum(count > 0 for count in self.flips)} of {len(self.flips)} layers with flips"
         gap = self.gap if self.gap is None else f"{self.gap:.2g}"
+        scores = f"{self.scores:.2g}" + f" ({next(iter(self.outputs))})" * (len(self.outputs) > 1)
+        scores += f"; constant: {cut(self.constant)}" * bool(self.constant)
         worst = next((f"at most {value:.2g} ({name})" for name, value in self.gradients.items()), "none")
-        return f"Comparison({flipped}; gap {gap}; scores {self.scores:.2g}; gradients {worst})"
+        return f"Comparison({flipped}; gap {gap}; scores {scores}; gradients {worst})"
 
 
 def compare_port(
@@ -169,7 +153,7 @@ def compare_port(
         indices: The original's indices, as ``feed`` of ``pooled_indices``.
         loss: A function of the output; pass it together with ``gradients``.
         gradients: The original's gradients of this loss by parameter name. Gradients that are None, or whose
-            norm is below 1e-6 of the largest, are ignored. If all are 0, differences are not divided.
+            norm is below 1e-6 of the largest, are ignored.
         format: The format of ``indices``, such as ``"tensorflow"``.
         **options: ``names``, ``flatten`` and ``unflatten`` of ``pytorch.load_state_dict``.
 
@@ -193,11 +177,15 @@ def compare_port(
         shape, given = (getattr(arrays.get(name), "shape", None) for arrays in (output, expected))
         if shape != given:
             raise ValueError(f"{name!r} must have the shape {shape} but got {given}.")
-    worst = max(difference(output[name], value) for name, value in expected.items())
+    ranges = {name: float(np.ptp(value)) for name, value in expected.items()}
+    sizes = {name: size or float(np.abs(expected[name]).max()) or 1 for name, size in ranges.items()}
+    differences = {name: float(np.abs(output[name] - expected[name]).max()) / sizes[name] for name in sizes}
+    outputs = largest_first(differences)
     names = {id(layer): name for name, layer in model.named_modules()}
     layers = [names.get(id(layer), "not in the model") for layer, _, _ in gaps]
     gap = max((float(gap) for *_, gap in gaps), default=None)
-    result = Comparison(layers, [int(count) for _, count, _ in gaps], gap, worst, {})
+    flips, constant = [int(count) for _, count, _ in gaps], [n for n, size in ranges.items() if not size]
+    result = Comparison(layers, flips, gap, max(outputs.values()), {}, outputs, constant)
     if loss is None or gradients is None:
         return result
     with pooled_indices(feed, values=True, format=format):
@@ -207,12 +195,15 @@ def compare_port(
     if unknown := [name for name in theirs if name not in ours]:
         raise ValueError(f"no trainable parameter has these 'gradients': {cut(unknown)}.")
     norms = {name: float(np.linalg.norm(value)) for name, value in theirs.items()}
-    differences = {
-        name: float(np.linalg.norm(ours[name] - theirs[name])) / (norm or 1)
-        for name, norm in norms.items()
-        if norm >= 1e-6 * max(norms.values())
-    }
-    result.gradients = dict(sorted(differences.items(), key=lambda item: -item[1]))
+    if not any(norms.values()):
+        raise ValueError("all 'gradients' are 0, so nothing can be compared: use another loss or input.")
+    result.gradients = largest_first(
+        {
+            name: float(np.linalg.norm(ours[name] - theirs[name])) / norm
+            for name, norm in norms.items()
+            if norm >= 1e-6 * max(norms.values())
+        }
+    )
     return result
 
 
@@ -222,7 +213,5 @@ def outputs_of(output: Any) -> dict[str, np.ndarray]:
     return arrays_of(dict(several or {"scores": output}))
 
 
-def difference(output: np.ndarray, expected: np.ndarray) -> float:
-    """The largest difference divided by the range of the expected values or, if it is 0, their size."""
-    size = np.ptp(expected) or np.abs(expected).max() or 1
-    return float(np.abs(output - expected).max() / size)
+def largest_first(differences: dict[str, float]) -> dict[str, float]:
+    return dict(sorted(differences.items(), key=lambda item: -item[1]))

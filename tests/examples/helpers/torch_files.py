@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mlx_unpool_zoo.checkpoints import BFLOAT16, DTYPES, MAGIC
+from mlx_unpool_zoo.checkpoints import MAGIC
+from mlx_unpool_zoo.pickles import BFLOAT16, DTYPES
 
 STORAGES = {dtype: name for name, dtype in DTYPES.items() if name.endswith("Storage")}
 
