@@ -131,7 +131,7 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
         ),
         ("masks/a.png seems to be a photograph", dict.fromkeys("abcde", shades), {}, ()),
         ("--validation is needed for fewer than 5 images", dict.fromkeys("abc", TRUTH), {}, ()),
-        ("must contain images/ and masks/, train/ and tra", five, {}, ("--validation", tmp_path)),
+        ("It must have images/ and masks/, train/ and val", five, {}, ("--validation", tmp_path)),
         ("has values without a class: 5, 6, 7. Classes: 0, 1, 2.", five, {}, ("--validation", others)),
         ("--model must be enet, segnet, hair or", five, {}, ("--model", "no/such")),
         ("--model must segment RGB images, unlike", five, {}, ("--model", tmp_path / "q")),
