@@ -502,7 +502,6 @@ def test_the_camera_is_shown_live_and_ends_with_its_tab(hair, open_page):
 @pytest.mark.external
 def test_pages_fit_narrow_windows_and_work_with_the_keyboard(open_page):
     model = randomised(small_model("enet")[0], all_weights=True)
-    model.about.classes[0] |= {"name": "background"}
     with served(model) as port:
         page = open_page(port, viewport={"width": 390, "height": 800})
         finished(page, 1)
@@ -664,11 +663,13 @@ def test_what_goes_wrong_is_said(hair, open_page, monkeypatch):
     page.set_input_files("#files", PORTRAIT)
     page.locator("figure.busy").wait_for()
     until(page, lambda: late("This browser has not answered for 120 seconds."))
-    broken = "function() { this.dispatchEvent(new ErrorEvent('error')); }"
-    page.evaluate(f"globalThis.kept = Worker.prototype.postMessage; Worker.prototype.postMessage = {broken}")
+    page.evaluate("""() => {
+        globalThis.kept = Worker.prototype.postMessage;
+        Worker.prototype.postMessage = function () { this.dispatchEvent(new ErrorEvent("error")); };
+    }""")
     page.set_input_files("#files", PORTRAIT)
     page.get_by_text("A part of this page does not run: reload the page.").wait_for()
-    page.evaluate("Worker.prototype.postMessage = kept")
+    page.evaluate("() => { Worker.prototype.postMessage = kept; }")
     page.set_input_files("#files", PORTRAIT)
     finished(page, 3)
 
