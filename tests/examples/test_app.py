@@ -376,7 +376,7 @@ def shown(page: Any, side: str) -> np.ndarray:
     ],
 )
 def test_a_download_is_what_hair_py_writes(mode, size, hair, open_page, tmp_path):
-    """Sizes that are sent as they are, or reduced; in one square or several; with every transparency."""
+    """Sizes that are sent unchanged or reduced, in one square or several, with and without transparency."""
     picture = Image.open(PORTRAIT).resize(size)
     if mode == "RGBA":
         picture.putalpha(Image.linear_gradient("L").resize(size))

@@ -101,7 +101,7 @@ def test_wide_and_tall_pictures_are_cut_into_squares(monkeypatch):
             assert np.allclose(total, 1)
             assert abs(rows / columns - height / width) < 0.002 or count == 1
             assert all(weights.ravel()[0] < 0.01 for _, weights in squares[1:])  # next to another square
-    # A network that looks at single pixels, and keeps half of the mask before: squares change nothing.
+    # A network that uses single pixels, and keeps half of the mask before: squares change nothing.
     half = lambda x: mx.stack([mx.zeros(x.shape[:3]), logit(0.1 + 0.4 * x[..., 0] + 0.4 * x[..., 3])], -1)
     logit = lambda p: mx.log(p / (1 - p))
     monkeypatch.setattr(zoo.HairSegmenter, "__call__", lambda _, x: half(x))
