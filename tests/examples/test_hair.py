@@ -231,7 +231,7 @@ def test_photographs_keep_their_profile_and_orientation(tmp_path, inputs, monkey
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     image.save("a.png", icc_profile=profile, exif=TURNED)
     image.save("b.png")
-    said = call("hair.py", "a.png", "b.png", *options, "--colour", "copper").stdout
+    said = call("hair.py", "a.png", "b.png", *options, "--color", "copper").stdout
     assert (said.count("% hair, found in "), "Wrote runs/hair/a.png.\n" in said) == (2, True)
     with Image.open("runs/hair/a.png") as first, Image.open("runs/hair/b.png") as second:
         assert (first.size, second.size, first.info["icc_profile"]) == ((64, 80), (80, 64), profile)

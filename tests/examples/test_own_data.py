@@ -8,7 +8,7 @@ from pathlib import Path
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from helpers.masks import BLOCKS, COLOURS, in_palette, write
+from helpers.masks import COLOURS, in_palette, write
 from helpers.programs import call
 from helpers.small_models import randomised
 from mlx_unpool_zoo.classes import not_drawn
@@ -199,7 +199,7 @@ def bands(*numbers: int, most: int | None = None) -> np.ndarray:
 
 
 SHADES = np.array([[0, 0, 0], [128, 0, 0], [0, 128, 0], *[[0, 0, 0]] * 252, [224, 224, 192]], np.uint8)
-CAMVID = "\n".join("sky building pole road pavement tree sign fence car pedestrian bicyclist".split())
+CAMVID = "\n".join(["sky", "building", "pole", "road", "pavement", "tree", "sign", "fence", "car", "pedestrian", "bicyclist"])
 FIVE, ONE_COLOUR = "car\nroad\ntree\nsky\ndog\n", "a 255 0 0\nb 255 0 0\nc 0 0 0\n"
 
 
@@ -298,7 +298,7 @@ def test_the_range_is_that_of_the_classes_without_hot_pixels(colour, tmp_path):
     pictures = [np.stack([each] * 3, -1) if colour else each for each in [DEEP] * 3 + [hot]]
     records = read([deep_folder(tmp_path, pictures)], 256)
     low, high = records["train"].ends
-    classes = [[each[GRID == n] for each in pictures] for n in range(3)]
+    classes = [[each[n == GRID] for each in pictures] for n in range(3)]
     ends = [np.percentile(np.concatenate(each), (0.5, 99.5)) for each in classes]
     assert low == pytest.approx(min(end[0] for end in ends), abs=3)
     assert high == pytest.approx(max(end[1] for end in ends), abs=3)

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -73,6 +74,8 @@ def test_batches_are_squares_mirrored_with_their_classes_and_padding_does_not_co
     counts = np.bincount(np.concatenate([t.ravel() for _, t in pairs]))
     assert weights[:3] == pytest.approx(1 / np.log(1.02 + counts / counts.sum()))
     assert weights[255] == 0
+    same = replace(data, weighted=False).class_weights()
+    assert (same[:255].tolist(), same[255]) == ([1] * 255, 0)
     for _, (inputs, classes, weight) in zip(range(40), data.batches(model, 2, 0)):
         assert inputs.shape == (2, 16, 16, 3)  # a multiple of 8 below the median of 17
         for picture, truth, each in zip(*map(np.array, (inputs, classes, weight)), strict=True):
@@ -304,8 +307,10 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
     with Image.open(pictures / "a.png") as image, Image.open(tmp_path / "new" / "x-a.png") as labels:
         assert np.array_equal(labels, model.predict(image))
     monkeypatch.chdir(tmp_path)
-    call("predict.py", "m", pictures / "a.png")
-    assert {path.name for path in Path("runs").iterdir()} == {"classes.png", "classes-a.png"}
+    call("predict.py", "m", pictures / "a.png", "--probabilities")
+    assert {path.name for path in Path("runs").iterdir()} == {"classes.png", "classes-a.png", "classes-a.npy"}
+    with Image.open(pictures / "a.png") as image:
+        assert np.array_equal(np.load("runs/classes-a.npy"), model.probabilities(image))
     (pictures / "b.png").rename(pictures / "b-a.png")
     Path("linked.png").hardlink_to(pictures / "a.png")
     before = contents(tmp_path)
