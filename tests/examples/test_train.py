@@ -132,7 +132,7 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
             {"masks/e.png": COLOURS[TRUTH]},
             (),
         ),
-        ("must have 2 to 254 classes, but has 300", dict.fromkeys("ab", shades), {}, ()),
+        ("must have 2 to 254 classes, but has 300", dict.fromkeys("abcde", shades), {}, ()),
         ("--validation is needed for fewer than 5 images", dict.fromkeys("abc", TRUTH), {}, ()),
         ("must contain images/ and masks/, train/ and tra", five, {}, ("--validation", tmp_path)),
         ("has values without a class: 5, 6, 7. Classes: 0, 1, 2.", five, {}, ("--validation", others)),
