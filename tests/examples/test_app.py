@@ -382,7 +382,7 @@ def test_a_download_is_what_hair_py_writes(mode, size, hair, open_page, tmp_path
         picture.putalpha(Image.linear_gradient("L").resize(size))
     picture.save(tmp_path / "a.b.png")
     options = "--model", hair[2], "--colour", "blue", "--output", tmp_path / "expected.png"
-    call("hair.py", tmp_path / "a.b.png", *options)
+    call("hair", tmp_path / "a.b.png", *options)
     page = open_page(hair[1])
     page.locator("input[title=blue]").check()
     page.set_input_files("#files", tmp_path / "a.b.png")
