@@ -14,6 +14,7 @@ import mlx.core as mx
 import mlx_unpool_zoo
 import nibabel
 import numpy as np
+from mlx_unpool_zoo.messages import warn
 from nibabel.freesurfer.mghformat import MGHHeader
 from nibabel.openers import ImageOpener
 from nibabel.processing import resample_from_to
@@ -41,6 +42,9 @@ SPLIT_BY_VOXEL = 1011, 1019, 1026, 1029
 def read_scan(path: Path) -> SpatialImage:
     """Read a volume in a format that nibabel supports, such as ``.nii.gz`` and ``.mgz``.
 
+    Of a NIfTI file whose qform and sform differ, the qform is used, with a warning, as in FastSurfer. A file
+    with neither is a warning, too.
+
     Raises:
         OSError: If there is no such file.
         ValueError: If it is damaged, is not a volume of real numbers, has several frames, or its header is
@@ -51,6 +55,7 @@ def read_scan(path: Path) -> SpatialImage:
         image = nibabel.load(path)
         for name in {part.filename for part in image.file_map.values()}:
             read_to_the_end(Path(name))
+        doubt = set_orientation(image) if isinstance(image, nibabel.Nifti1Pair) else ""
         image = nibabel.squeeze_image(image)
         image.set_filename(path)  # for messages
         values = np.asanyarray(image.dataobj)
@@ -79,7 +84,20 @@ def read_scan(path: Path) -> SpatialImage:
             f"{path} must have voxels of 0.1 to 10 mm, at most 100 m from the origin, but its affine is "
             f"{image.affine[:3].tolist()}."
         )
+    if doubt:
+        warn(f"{path}: {doubt}")
     return image
+
+
+def set_orientation(image: nibabel.Nifti1Pair) -> str:
+    """Use the qform of a scan if there is one; return what is doubtful about the orientation."""
+    (qform, code), (sform, _) = image.get_qform(coded=True), image.get_sform(coded=True)
+    if qform is None and sform is None:
+        return "its header has no orientation. Which side is left is a guess."
+    if qform is None or sform is None or np.abs(qform - sform).max() <= 1e-3:
+        return ""
+    image.set_sform(qform, int(code))
+    return "its qform and sform differ. The qform is used, as in FastSurfer."
 
 
 def read_to_the_end(path: Path) -> None:
@@ -111,7 +129,13 @@ def conform(image: SpatialImage, size: int = SIZE) -> nibabel.MGHImage:
     Args:
         image: A volume.
         size: 256, except for tests.
+
+    What is longer than ``size`` mm is cut off, with a warning.
     """
+    name = image.get_filename() or "the scan"
+    length = (np.linalg.norm(image.affine[:3, :3], axis=0) * image.shape).max()
+    if round(length - size, 1) > 0:
+        warn(f"{name} is {length:.1f} mm long. {length - size:.1f} mm are cut off, half at each end.")
     header = MGHHeader()  # voxels of 1 mm
     header.set_data_shape((size,) * 3)
     header["Mdc"] = ORIENTATION.T
@@ -130,8 +154,7 @@ def conform(image: SpatialImage, size: int = SIZE) -> nibabel.MGHImage:
     conformed = np.clip(np.rint(found), 0, 255).astype(np.uint8)
     if conformed.min() == conformed.max():
         raise ValueError(
-            f"{image.get_filename() or 'the scan'} is empty after resampling to voxels of 1 mm: all values "
-            f"are {conformed.max()}."
+            f"{name} is empty after resampling to voxels of 1 mm: all values are {conformed.max()}."
         )
     return nibabel.MGHImage(conformed, target)
 

@@ -93,7 +93,7 @@ assert found.scores < 1e-5  # relative to the range of the scores
 # Compare the gradients of a loss, too.
 scores.square().mean().backward()
 gradients = {name: parameter.grad for name, parameter in original.named_parameters()}
-loss = lambda scores: mx.square(scores).mean()
-found = compare_port(port, inputs, channels_last(scores), indices, loss=loss, gradients=gradients)
+options = {"loss": lambda scores: mx.square(scores).mean(), "gradients": gradients}
+found = compare_port(port, inputs, channels_last(scores), indices, **options)
 print(found)
 assert max(found.gradients.values()) < 0.1  # by PyTorch's name, largest first; usually below .003

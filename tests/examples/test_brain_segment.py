@@ -95,6 +95,42 @@ def test_conformed_scans_stay_as_they_are_and_bytes_that_the_header_scales_do_no
     assert np.asarray(volumes.conform(scan, 32).dataobj).max() == 255
 
 
+QFORM = affine(np.diag([1.0, 1.2, 0.9]), (-15, -18, -20))
+TURNED = affine(np.array([[0.8, -0.6, 0], [0.6, 0.8, 0], [0, 0, 1]]), (0, 0, 0))
+DIFFER = "its qform and sform differ. The qform is used, as in FastSurfer."
+ORIENTATIONS = {  # qform, sform and the warning; all but the last have QFORM as their affine
+    "equal": (QFORM, QFORM, None),
+    "rotated": (QFORM, TURNED @ QFORM, DIFFER),
+    "mirrored": (QFORM, np.diag([-1, 1, 1, 1]) @ QFORM, DIFFER),
+    "another scale": (QFORM, QFORM @ np.diag([0.95, 1, 1, 1]), DIFFER),
+    "only a qform": (QFORM, None, None),
+    "only an sform": (None, QFORM, None),
+    "neither": (None, None, "its header has no orientation. Which side is left is a guess."),
+}
+
+
+@pytest.mark.parametrize("name", ORIENTATIONS)
+def test_the_qform_is_the_orientation_and_doubts_are_warnings(name, tmp_path, recwarn):
+    (qform, sform, says), path = ORIENTATIONS[name], tmp_path / "scan.nii.gz"
+    image = nibabel.Nifti1Image(head((9, 8, 7))[..., None], None)  # one frame
+    image.header.set_zooms((1, 1.2, 0.9, 1))
+    image.set_qform(qform, 1 if qform is not None else 0)
+    image.set_sform(sform, 4 if sform is not None else 0)
+    nibabel.save(image, path)
+    scan = volumes.read_scan(path)
+    assert np.allclose(scan.affine, QFORM, atol=1e-5) == (name != "neither")
+    assert [str(warning.message) for warning in recwarn] == [f"{path}: {says}"] * bool(says)
+
+
+def test_a_scan_longer_than_the_grid_is_cut_with_a_warning():
+    image = nibabel.Nifti1Image(head((20, 30, 40)), np.diag([1, 1.5, 1.25, 1]))
+    with pytest.warns(
+        UserWarning, match=r"^the scan is 50\.0 mm long\. 2\.0 mm are cut off, half at each end"
+    ):
+        volumes.conform(image, 48)
+    volumes.conform(image, 50)
+
+
 def nifti(values: np.ndarray, header: float = 1, voxel: float = 1, offset: float = 0) -> nibabel.Nifti1Image:
     """A scan, whose header may have another length of its voxels along the first axis."""
     image = nibabel.Nifti1Image(values, affine(np.diag([voxel] * 3), (offset, 0, 0)))
@@ -208,16 +244,16 @@ def test_regions_go_to_the_nearer_hemisphere_as_in_fastsurfer(missing, limit, vo
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> Path:
-    """A folder with a model for each plane and a scan."""
+    """A folder with a model for each plane, a scan and a smaller one."""
     folder = tmp_path_factory.mktemp("brain")
     mx.random.seed(0)
     for name, classes in COUNTS.items():
         model = zoo.MODELS["fastsurfer_cnn"](classes, num_filters=2, kernel_h=3, kernel_w=3)
         model.about.plane = name
         model.save_pretrained(folder / "models" / name)
-    values = (900 * head((40, 44, 30))).astype(np.int16)
-    image = nibabel.Nifti1Image(values, affine(TILTED, (20, -20, -15)))
-    nibabel.save(image, folder / "scan.nii.gz")
+    for name, shape in (("scan", (40, 38, 30)), ("small", (15, 12, 10))):
+        values = (900 * head(shape)).astype(np.int16)
+        nibabel.save(nibabel.Nifti1Image(values, affine(TILTED, (20, -20, -15))), folder / f"{name}.nii.gz")
     return folder
 
 
@@ -282,7 +318,7 @@ def test_each_error_is_one_line_and_leaves_no_folder(folders, tmp_path):
 
 
 def test_no_fault_damages_a_file(folders, tmp_path):
-    words = [folders / "scan.nii.gz", "--models", folders / "models", "--size", 16, "--output"]
+    words = [folders / "small.nii.gz", "--models", folders / "models", "--size", 16, "--output"]
     check_faults("brain_segment.py", lambda output: [*words, output], folders, tmp_path)
 
 

@@ -10,6 +10,7 @@ import pytest
 from helpers.programs import EXAMPLES, call, environment
 from mlx_unpool_zoo.__main__ import COMMANDS
 from mlx_unpool_zoo.commands.command_line import run_program
+from mlx_unpool_zoo.messages import pip_install
 
 # The arguments of each program, with {} for its output.
 FOLDERS = {
@@ -83,8 +84,7 @@ def test_help_works_in_any_folder_and_without_a_package_a_line_says_what_to_inst
     assert (result.returncode, len(result.stdout.splitlines()) > 5) == (0, True)
     result = run_without([needed])
     extra = "train" if program in COMMANDS else "examples"
-    install = f'pip install "mlx-unpool[{extra}] @ git+https://github.com/mlx-unpool/mlx-unpool"'
-    text = f"Not installed: {needed}, of the extra [{extra}]: {install}\n"
+    text = f"Not installed: {needed}, of the extra [{extra}]: {pip_install(extra)}\n"
     assert (result.stdout, result.stderr, result.returncode) == ("", text, 1)
     assert not [*tmp_path.iterdir()]
 

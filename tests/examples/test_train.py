@@ -113,12 +113,22 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
     five, table = dict.fromkeys("abcde", TRUTH), b"0 x 1 1 1\n1 y 2 2 2\n"
     shades = np.arange(300, dtype=np.uint16)[None]
     for said, masks, change, options in (
-        ("masks/a.png has values without a class: 2. Classes: x, y.", five, {"classes.txt": table}, ()),
+        (
+            "masks/a.png has values without a class: 2 (33.3% of the pixels). Classes: x, y.",
+            five,
+            {"classes.txt": table},
+            (),
+        ),
         ("a line 'number name red green blue'", five, {"classes.txt": b"0 x 1 1\n1 y 2 2\n"}, ()),
         ("masks/e.png cannot be read as an image: ", five, {"masks/e.png": png[:-30]}, ()),
         ("images/e.png cannot be read as an image: cannot identify", five, {"images/e.png": b"GIF"}, ()),
         ("masks/e.png must have the size of its image", five, {"masks/e.png": TRUTH.T}, ()),
-        ("masks/a.png has numbers, but masks/e.png has colours", five, {"masks/e.png": COLOURS[TRUTH]}, ()),
+        (
+            "masks/e.png has colours, but the training masks have numbers",
+            five,
+            {"masks/e.png": COLOURS[TRUTH]},
+            (),
+        ),
         ("must have 2 to 254 classes, but has 300", dict.fromkeys("ab", shades), {}, ()),
         ("--validation is needed for fewer than 5 images", dict.fromkeys("abc", TRUTH), {}, ()),
         ("must contain images/ and masks/, train/ and tra", five, {}, ("--validation", tmp_path)),
@@ -219,7 +229,9 @@ def test_training_on_camvid_and_with_names_of_classes(tmp_path):
     options = "--smoke", "--data", tmp_path / "c", "--output", tmp_path / "out", "--overwrite"
     said = call("train.py", *options).stdout
     assert said.startswith("enet: 3 images, 2 for validation, 1 for test, 12 classes (sky, building, pole")
-    assert "Not in the training masks: road, pavement, tree, sign, fence, car, pedestrian, bicyclist." in said
+    assert (
+        "Not in the masks for train: road, pavement, tree, sign, fence, car, pedestrian, bicyclist." in said
+    )
     said = call("train.py", *options, "--classes", tmp_path / "names.txt").stdout
     assert "3 classes (rock, sea, fire)" in said
     model = zoo.from_pretrained(tmp_path / "out" / "enet")
@@ -302,7 +314,8 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
         assert said.startswith("--output would replace the input ")
     assert before == contents(tmp_path)
     picture, colours = np.full((1, 5, 3), (200, 100, 0)), ([255, 9, 9], [0, 200, 100])
-    found = overlaid(picture, np.array([[0, 1, 255, 255, 255]]), [{"colour": c} for c in colours])[0]
+    classes = [{"name": n, "colour": c} for n, c in zip("0a", colours)]
+    found = overlaid(picture, np.array([[0, 1, 255, 255, 255]]), classes)[0]
     assert found.tolist() == [[200, 100, 0], [110, 145, 45], *[[137, 122, 107]] * 2, [200, 100, 0]]
     small_model("quicknat")[0].save_pretrained("quicknat")
     (line,) = call("predict.py", "quicknat", pictures, status=1).stderr.splitlines()

@@ -17,7 +17,7 @@ import yaml
 from helpers.programs import call
 from helpers.small_models import SMALL, edit_config, save_state, sizes_of, small_model
 from helpers.torch_files import flat_array, write_torch
-from mlx_unpool_zoo.checkpoints import config_of
+from mlx_unpool_zoo.checkpoints import config_of, state_of
 from mlx_unpool_zoo.pytorch import convert_state_dict, load_state_dict, to_state_dict
 from PIL import Image
 
@@ -235,13 +235,19 @@ def test_a_prefix_that_the_model_has_itself_stays():
             self.module = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
 
     state = to_state_dict(Own())
-    assert len(load_state_dict(Own(), state).loaded) == 2
+    others = {name.replace("module.", "module.base."): value for name, value in state.items()}
+    assert load_state_dict(Own(), state | others, strict=False).unexpected == [*others]
     with pytest.warns(UserWarning, match="^Removed '_orig_mod.' from"):
         load_state_dict(Own(), {f"_orig_mod.{name}": value for name, value in state.items()})
-    both = {
-        f"{start}{name}": value for start in ("", "module.") for name, value in to_state_dict(Net()).items()
-    }
-    assert load_state_dict(Net(), both, strict=False).unexpected[0].startswith("module.")
+    state = to_state_dict(Net())
+    both = {f"module.{name}": value for name, value in state.items()}
+    assert load_state_dict(Net(), state | both, strict=False).unexpected == [*both]
+    del state["head.bias"]
+    for strict in (True, False):
+        with pytest.raises(
+            ValueError, match=r"have both 'module\.encoder\.0\.weight' and 'encoder\.0\.weight'"
+        ):
+            load_state_dict(Net(), state | both, strict=strict)
 
 
 def test_warnings_are_about_the_line_of_the_caller():
@@ -288,12 +294,28 @@ def test_the_state_dict_of_a_checkpoint_is_found_under_any_key():
         {"state_dict": {f"module.{name}": value for name, value in state.items()}},
     ):
         assert len(load_state_dict(Net(), checkpoint | rest).loaded) == 6
-    says = "^Used 'state_dict' of the checkpoint, not 'state_dict_ema'; to use"
+    # Another dict beside a usual key is named, but not those in deeper ones.
+    says, deeper = "^Used 'state_dict' of the checkpoint, not 'state_dict_ema'; to use", {"b": {"c": state}}
     with pytest.warns(UserWarning, match=says):
-        load_state_dict(Net(), {"arch": "net", "state_dict": state, "state_dict_ema": state})
+        load_state_dict(Net(), {"a": deeper, "state_dict": state, "state_dict_ema": state})
     says = r"dictionaries of arrays: 'G' \(6 arrays\), 'D' \(6 arrays\)\. .* --key NAME .*\(path\)\[NAME\]"
     with pytest.raises(ValueError, match=says):
         load_state_dict(Net(), {"G": state, "D": state} | rest)
+
+
+def test_the_search_for_a_state_dict_ends():
+    state = to_state_dict(Net())
+    beside = dict.fromkeys(state, np.ones(2, np.float32))  # as many arrays as below it
+    assert [*state_of({"a": {"b": {"c": {"d": state}}}})] == [*state]
+    with pytest.warns(UserWarning, match="entries that are not arrays: statistics"):
+        assert state_of({**beside, "statistics": state}) == beside
+    with pytest.raises(ValueError, match="a state dict must contain arrays, but 'a' is dict"):
+        state_of({"a": {"b": {"c": {"d": {"e": state}}}}})
+    shared: Any = state
+    for _ in range(3):
+        shared = {f"{n}": shared for n in range(40)}
+    with pytest.raises(ValueError, match=r"several dictionaries of arrays: '0/0/0' .* and 30 more\."):
+        state_of(shared)
 
 
 def test_the_converter_leaves_out_arrays_and_chooses_a_key_on_request(tmp_path):
@@ -327,6 +349,7 @@ def test_arguments_that_a_model_refuses():
     for refused, says in (
         (lambda: zoo.HypVINN(crop_position="left"), "crop_position"),
         (lambda: zoo.HypVINN(num_channels=13), "'num_channels' must be even"),
+        (lambda: zoo.HypVINN(27, 14, 80, "6"), "'num_filters_interpol': Input should be a valid integer"),
         (lambda: zoo.SegNet(2, (4, 6), (1, 2, 2)), "must have the same length, but got"),
         (lambda: vinn(x, [1.0, 1.0, 1.0]), "'scale_factor' must be a number"),
         (lambda: vinn(x, [[1.0, float("nan")]]), "'scale_factor' must be positive"),
@@ -335,7 +358,7 @@ def test_arguments_that_a_model_refuses():
     ):
         with pytest.raises(ValueError, match=says):
             refused()
-    with pytest.raises(TypeError, match=r"^\[ENet\] .* got 'classes'; the arguments are num_classes\.$"):
+    with pytest.raises(TypeError, match=r"^\[ENet\] missing .* 'num_classes', and got 'classes'; the arg"):
         zoo.ENet(classes=3)
     with pytest.raises(ValueError, match="'weight_factor' must be two numbers, the same for"):
         hypvinn(mx.concatenate([pair, pair]), weight_factor=[[1, 0], [0, 1]])

@@ -1,6 +1,8 @@
 """Models of the zoo as folders, what authors publish, and exported models."""
 
+import copy
 import json
+import pickle
 import re
 import threading
 import warnings
@@ -49,6 +51,17 @@ def test_a_saved_model_comes_back(model_type, tmp_path):
 
 
 @pytest.mark.parametrize("model_type", SMALL)
+def test_copies_and_pickles_have_the_configuration(model_type):
+    """But mlx.nn.MaxPool2d, which ENet has, cannot be pickled."""
+    model, x = small_model(model_type)
+    assert [*model.config] == [*type(model).__signature__.parameters]
+    pickled = [pickle.loads(pickle.dumps(model))] if model_type != "enet" else []
+    for again in (copy.copy(model), *pickled):
+        assert (again.config, again.about, again.channels) == (model.config, model.about, model.channels)
+        assert mx.array_equal(again(x), model(x))
+
+
+@pytest.mark.parametrize("model_type", SMALL)
 def test_weights_go_to_pytorch_and_back_and_are_exported(model_type, tmp_path):
     """The shapes determine all arguments except the inner size of VINN."""
     model, x = small_model(model_type)
@@ -82,6 +95,7 @@ def test_the_card_has_what_the_hub_reads(tmp_path):
     texts += [f"Converted by: mlx_unpool {mlx_unpool.__version__}"]
     assert [text for text in texts if text not in body] == []
     assert (tmp_path / "LICENSE").read_text() == "Apache License\n"
+    (tmp_path / "LICENSE").write_text("of another model")
     assert zoo.from_pretrained(tmp_path).about == model.about  # the copy of the licence as well
 
     model.about.licence, model.about.licence_text, model.about.base_model = "See Zenodo", "", "some/one"

@@ -70,6 +70,31 @@ def test_slices_of_a_volume_have_their_neighbours_as_channels(kind):
     assert np.array_equal(classes[2], model.predict(slices[2]))
 
 
+GREY, CLEAR = (PICTURE[:32, :48, :1].repeat(n, axis=-1) for n in (3, 4))
+OPAQUE = np.concatenate([GREY, np.full((32, 48, 1), 255, np.uint8)], axis=-1)
+
+
+@pytest.mark.parametrize("kind", ["relaynet", "quicknat", "fastsurfer_cnn", "cerebnet", "fastsurfer_vinn"])
+def test_pictures_with_equal_channels_are_grey(kind):
+    model, slices = small_model(kind)[0], np.stack([GREY[..., 0]] * 5)
+    expected = model.preprocess(slices)
+    for given in (GREY, OPAQUE, GREY / 255, OPAQUE / 255):
+        assert np.allclose(model.preprocess(np.stack([given] * 5)), expected, atol=1e-6)
+    assert np.array_equal(model.preprocess([Image.fromarray(GREY)] * 5), expected)
+    if model.channels == 1:
+        assert np.array_equal(model.predict(OPAQUE), model.predict(GREY[..., 0]))
+    assert model.preprocess(slices[..., :4, None]).shape[:2] == (5, 32)  # slices with rows of four
+
+
+@pytest.mark.parametrize("kind", ["relaynet", "quicknat", "fastsurfer_cnn", "hypvinn"])
+def test_colours_and_transparency_are_refused_by_networks_for_grey_scans(kind):
+    model, coloured = small_model(kind)[0], PICTURE[:32, :48]
+    says = r"'images' must be grey, but got .* shape \(.*, [34]\)\. Pass values\[\.\.\., None\] if these are"
+    for given in (coloured, CLEAR, np.stack([CLEAR] * 5), coloured / 255):
+        with pytest.raises(ValueError, match=says):
+            model.predict(given)
+
+
 def test_predict_leaves_the_mode_of_every_layer(monkeypatch):
     model, _ = small_model("enet")
     expected = model.predict(PICTURE)

@@ -12,9 +12,11 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo import pytorch
+from mlx_unpool_zoo import compare_port, pytorch
 from mlx_unpool_zoo.checkpoints import arrays_of, read_state
 from mlx_unpool_zoo.pytorch import convert_state_dict, to_state_dict
+
+import mlx_unpool
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.external
@@ -118,6 +120,39 @@ def test_the_example_of_a_port_agrees_with_pytorch_and_is_the_one_of_the_page():
     for line in changes.splitlines():
         parts = {"-": [before], "+": [after], " ": [before, after]}[line[0]]
         assert all(line[1:] in map(str.strip, part.splitlines()) for part in parts), line
+
+
+class Recurrent(nn.Module):
+    """One pool called twice, one without indices, and two outputs, in ``dims`` dimensions."""
+
+    def __init__(self, dims: int) -> None:
+        super().__init__()
+        pool = getattr(mlx_unpool, f"MaxPool{dims}d")
+        self.conv, self.plain, self.pool = (
+            getattr(nn, f"Conv{dims}d")(3, 3, 1),
+            pool(2),
+            pool(2, return_indices=True),
+        )
+
+    def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        x, _ = self.pool(self.plain(self.conv(x)))
+        return x, self.pool(x)[0]
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_the_recipe_of_the_page_records_layers_and_functions_of_all_ranks(dims):
+    names = runpy.run_path(str(ROOT / "examples" / "port_segnet.py"))
+    names["Recorder"].__torch_function__.__globals__["indices"] = indices = []
+    conv, kind = getattr(torch.nn, f"Conv{dims}d")(3, 3, 1), getattr(torch.nn, f"MaxPool{dims}d")
+    x, port = torch.rand(2, 3, *(16, 18, 20)[:dims]), Recurrent(dims)
+    pytorch.load_state_dict(port.conv, conv.state_dict())
+    with names["Recorder"]():
+        first, _ = kind(2, return_indices=True)(kind(2)(conv(x)))
+        second, _ = getattr(torch.nn.functional, f"max_pool{dims}d")(first, 2, return_indices=True)
+    scores = first_to_last(first), first_to_last(second)
+    found = compare_port(port, [mx.array(first_to_last(x))], scores, indices)
+    assert (found.layers, found.flips, len(found.outputs)) == (["pool"] * 2, [0, 0], 2)
+    assert found.scores < 1e-5
 
 
 CONVOLUTIONS = ("Conv1d", "Conv3d", "ConvTranspose1d", "ConvTranspose3d")

@@ -223,8 +223,7 @@ class FastSurferVINN(FourStages):
         self, num_classes: Size = 79, num_channels: Size = 7, num_filters: Size = 71,
         num_filters_interpol: Size = 32, kernel_h: Size = 3, kernel_w: Size = 3, kernel_c: Size = 1,
         stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256, width: Size = 256,
-        interpolation_mode: Literal["bilinear"] = "bilinear",
-        crop_position: Literal["top_left"] = "top_left",
+        interpolation_mode: Literal["bilinear"] = "bilinear", crop_position: Literal["top_left"] = "top_left",
     ) -> None:  # fmt: skip
         super().__init__(num_channels)
         add_competitive_blocks(self, num_filters_interpol)
@@ -331,8 +330,7 @@ class HypVINN(FastSurferVINN):
         self, num_classes: Size = 27, num_channels: Size = 14, num_filters: Size = 80,
         num_filters_interpol: Size = 64, kernel_h: Size = 3, kernel_w: Size = 3, kernel_c: Size = 1,
         stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256, width: Size = 256,
-        interpolation_mode: Literal["bilinear"] = "bilinear",
-        crop_position: Literal["top_left"] = "top_left",
+        interpolation_mode: Literal["bilinear"] = "bilinear", crop_position: Literal["top_left"] = "top_left",
     ) -> None:  # fmt: skip
         super().__init__(**self.config)
         if num_channels % 2:

@@ -50,6 +50,9 @@ def batch_of(
         how: ``about.input`` of the model.
     """
     values = array_of(images, "RGB" if channels == 3 else "L", how)
+    is_grey = dims == 2 and (channels == 1 or modalities)
+    if is_grey and values.ndim > 2 and values.shape[-1] in {3, 4} - {channels}:
+        values = grey(values, kind)
     if channels == 1 and values.shape[-1:] != (1,):
         values = values[..., None]
     elif modalities and values.ndim in (3, 4) and values.shape[-1] != channels:
@@ -75,6 +78,17 @@ def batch_of(
     raise ValueError(f"[{kind}] 'images' must be {shapes}{types}, but got {problem}.")
 
 
+def grey(values: np.ndarray, kind: str) -> np.ndarray:
+    """Pictures (..., 3) or (..., 4), whose channels must be equal and opaque, with one channel."""
+    opaque = 255 if values.dtype == np.uint8 else 1
+    if (values[..., :3] == values[..., :1]).all() and (values[..., 3:] == opaque).all():
+        return values[..., 0]
+    raise ValueError(
+        f"[{kind}] 'images' must be grey, but got colours or transparency and the shape {values.shape}. Pass "
+        "values[..., None] if these are slices, or .convert('L') of a Pillow image."
+    )
+
+
 def normalised(values: np.ndarray, dims: int, multiple: int, how: Any) -> np.ndarray:
     """A batch padded with its edges to a multiple of a size and, with a normalisation, scaled: float32."""
     beyond = [(0, 0), *((0, -size % multiple) for size in values.shape[1:-1]), (0, 0)]
@@ -89,15 +103,19 @@ def normalised(values: np.ndarray, dims: int, multiple: int, how: Any) -> np.nda
 def classes_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
     """The classes with the highest scores for a padded picture of a size, scaled to the size ``wanted``."""
     kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
-    classes = np.array(mx.argmax(scores, axis=-1).astype(kind))
-    rows = (((np.arange(n) + 0.5) * old / n).astype(int) for old, n in zip(size, wanted))
+    return enlarged(np.array(mx.argmax(scores, axis=-1).astype(kind)), size, wanted)
+
+
+def enlarged(classes: np.ndarray, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
+    """Classes of a padded picture of a size, scaled to the size ``wanted`` (both with channels)."""
+    rows = (((np.arange(n) + 0.5) * old / n).astype(int) for old, n in zip(size, wanted[:-1]))
     return classes[np.ix_(*rows)]
 
 
 def probabilities_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
     """The softmax of the scores of a padded picture of a size, scaled linearly to the size ``wanted``."""
     values = np.array(mx.softmax(scores.astype(mx.float32), axis=-1))
-    for axis, (old, n) in enumerate(zip(size, wanted)):
+    for axis, (old, n) in enumerate(zip(size, wanted[:-1])):
         positions = ((np.arange(n) + 0.5) * old / n - 0.5).clip(0, old - 1).astype(np.float32)
         first = positions.astype(int)
         found = values.take(first, axis)
@@ -171,7 +189,7 @@ def array_of(images: Any, mode: str, how: Mapping[str, Any] = {}) -> np.ndarray:
             raise ValueError(
                 f"'images' must have more than 8 bits, as those of the training, but got a Pillow image of "
                 f"mode {images.mode}. For colours of 16 bits, of which Pillow keeps 8, pass an array: "
-                "mlx_unpool_zoo.data.pictures.read_picture(path, model.about.input)."
+                "mlx_unpool_zoo.data.pictures.read_picture(path, model)."
             )
         elif any("16" in str(tile[3]) for tile in getattr(images, "tile", ())):
             warnings.warn("Pillow keeps 8 of the 16 bits of the colours of this image.", stacklevel=5)

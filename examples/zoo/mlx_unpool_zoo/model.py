@@ -52,12 +52,16 @@ class Model(nn.Module):
 
     model_type: ClassVar[str]
     facts: ClassVar[Facts]
+    __signature__: ClassVar[inspect.Signature]
 
     config: dict[str, Any]
     about: About
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        # That of the constructor; Sphinx would show that of __new__.
+        init = inspect.signature(cls.__init__)
+        cls.__signature__ = init.replace(parameters=[*init.parameters.values()][1:])
         if "model_type" in vars(cls):
             MODELS[cls.model_type] = cls
 
@@ -149,7 +153,7 @@ class Model(nn.Module):
         for image in values:
             small = inputs.reduced(image, self.about.input.get("side"))
             scores = model(model._normalised(small[None]), *args, **kwargs)
-            found.append(made_of(scores[0], small.shape[:-1], image.shape[:-1]))
+            found.append(made_of(scores[0], small.shape, image.shape))
         return found[0] if single else np.stack(found)
 
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
@@ -427,7 +431,7 @@ def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **options: Any)
 def published_folder(name: str, cache: Path, local_files_only: bool) -> Path:
     """The folder of a model in a cache. Published weights are downloaded and converted at the first call."""
     entry = PUBLISHED[name]
-    folder = cache / f"{name}-{entry.sha256[:8]}-{mlx_unpool.__version__}"
+    folder = cache / f"{name}-{mlx_unpool.__version__}-{entry.sha256[:8]}"
     if not (folder / saving.WEIGHTS).is_file():
         model = from_pytorch(
             name, read_checkpoint(downloaded(name, PUBLISHED[name], cache, local_files_only))

@@ -145,9 +145,8 @@ class Reader:
 
 def number_type(code: str, order: Any) -> np.dtype | None:
     """The dtype of a pickled ``numpy.dtype``; of objects and text, None."""
-    if not re.fullmatch("[fiuc][0-9]{1,2}|b1", code):
-        return None
-    return np.dtype(code).newbyteorder(">" if order == ">" else "<")
+    is_number = re.fullmatch("[fiuc][0-9]{1,2}|b1", code)
+    return np.dtype(code).newbyteorder(">" if order == ">" else "<") if is_number else None
 
 
 def tensor(
@@ -195,22 +194,18 @@ def ordered_dict(reader: Reader, pairs: Any = ()) -> dict[Any, Any]:
     return dict_of([item for key, value in pairs for item in (key, value)])
 
 
-# Functions that a file may call. A set is the list of its items, which are not hashed.
+# Functions that return their first argument here. A set is the list of its items, which are not hashed, and
+# bytes are text before protocol 3.
+FIRST = """builtins.set __builtin__.set _codecs.encode torch.Size torch.nn.parameter.Parameter
+    torch._utils._rebuild_parameter torch._utils._rebuild_parameter_with_state"""
+# All functions that a file may call.
 CALLED: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(FIRST.split(), lambda _, first=(), *options: first),
     "collections.OrderedDict": ordered_dict,
-    "builtins.set": lambda _, items=(): items,
-    "__builtin__.set": lambda _, items=(): items,
-    "torch.Size": lambda _, sizes: sizes,
-    "torch.nn.parameter.Parameter": lambda _, data, *options: data,  # of models before PyTorch 0.4
-    "torch._utils._rebuild_parameter": lambda _, data, *options: data,
-    "torch._utils._rebuild_parameter_with_state": lambda _, data, *options: data,
     "torch._utils._rebuild_tensor": tensor,
     "torch._utils._rebuild_tensor_v2": tensor,
     "torch._utils._rebuild_tensor_v3": tensor_of_type,
-    "torch._tensor._rebuild_from_type_v2": lambda reader, rebuild, kind, given, *_: reader.call(
-        rebuild, given
-    ),
-    "_codecs.encode": lambda _, text, encoding: text,  # bytes before protocol 3
+    "torch._tensor._rebuild_from_type_v2": lambda reader, call, _, given, *rest: reader.call(call, given),
     "__builtin__.bytes": lambda _: b"",
     "numpy.dtype": lambda _, code, *options: Foreign("numpy.dtype", code),
 }
@@ -239,16 +234,13 @@ MADE: dict[str, Callable[[Reader, Any], Any]] = {
     "TUPLE1": lambda reader, _: tuple(reader.pop(1)),
     "TUPLE2": lambda reader, _: tuple(reader.pop(2)),
     "TUPLE3": lambda reader, _: tuple(reader.pop(3)),
-    "EMPTY_LIST": lambda *_: [],
-    "LIST": lambda reader, _: reader.pop(),
-    "EMPTY_SET": lambda *_: [],
-    "FROZENSET": lambda reader, _: reader.pop(),
+    **dict.fromkeys(("EMPTY_LIST", "EMPTY_SET"), lambda *_: []),
+    **dict.fromkeys(("LIST", "FROZENSET"), lambda reader, _: reader.pop()),
     "EMPTY_DICT": lambda *_: {},
     "DICT": lambda reader, _: dict_of(reader.pop()),
     "GLOBAL": lambda reader, names: reader.named(*names.split(" ")),
     "STACK_GLOBAL": lambda reader, _: reader.named(*reader.pop(2)),
-    "REDUCE": lambda reader, _: reader.call(*reader.pop(2)),
-    "NEWOBJ": lambda reader, _: reader.call(*reader.pop(2)),
+    **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda reader, _: reader.call(*reader.pop(2))),
     "NEWOBJ_EX": lambda reader, _: reader.call(*reader.pop(3)[:2]),
     "OBJ": lambda reader, _: Foreign(reader.pop()[0].kind),  # of Python 2
     "BINPERSID": lambda reader, _: reader.storage(*reader.pop(1)),
@@ -262,8 +254,7 @@ DONE: dict[str, Callable[[Reader, Any], None]] = {
     "POP": lambda reader, _: reader.pop(1).clear(),
     "POP_MARK": lambda reader, _: reader.pop().clear(),
     "APPEND": lambda reader, _: reader.extend(reader.pop(1)),
-    "APPENDS": lambda reader, _: reader.extend(reader.pop()),
-    "ADDITEMS": lambda reader, _: reader.extend(reader.pop()),
+    **dict.fromkeys(("APPENDS", "ADDITEMS"), lambda reader, _: reader.extend(reader.pop())),
     "SETITEM": lambda reader, _: reader.update(reader.pop(2)),
     "SETITEMS": lambda reader, _: reader.update(reader.pop()),
     "BUILD": lambda reader, _: reader.build(*reader.pop(1)),

@@ -94,11 +94,14 @@ def without_additions(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[s
     """A state dict whose names have no prefix such as ``model.`` and no parts that wrappers insert.
 
     A prefix is removed if names then are wanted, and no name is wanted with it; a part inside the names, too.
+    A state dict with all wanted names stays as it is.
 
     Raises:
-        ValueError: If this is the case for two of them.
+        ValueError: If this is the case for two of them, or if two names become one.
     """
     known, names, removed = set(wanted), list(state), list[str]()
+    if known <= state.keys():
+        return dict(state)
     bare = [n if n in known else ".".join(p for p in n.split(".") if p not in WRAPPERS) for n in names]
     counts, others = additions(names, known), additions(bare, known)
     if max(others.values(), default=0) > max(counts.values(), default=0) and len({*bare}) == len(bare):
@@ -107,8 +110,12 @@ def without_additions(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[s
     fitting = {}
     for addition in [a for a, count in counts.items() if count == len(known)] or counts:
         after = [shortened(name, addition) for name in names]
-        changed = {old for old, new in zip(names, after) if old != new}
-        if changed and changed.isdisjoint(known) and len({*after}) == len(after):
+        changed = {old: new for old, new in zip(names, after) if old != new}
+        often = Counter(after)
+        if twice := [old for old, new in changed.items() if often[new] > 1 and new in known]:
+            old, new = twice[0], changed[twice[0]]
+            raise ValueError(f"the weights have both {old!r} and {new!r}: pass only one of them.")
+        if changed and known.isdisjoint(changed):
             fitting[addition.lstrip(".")] = after
     if len(fitting) > 1:
         both = " and without ".join(map(repr, sorted(fitting)[:3]))

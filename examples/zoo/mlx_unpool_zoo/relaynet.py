@@ -71,9 +71,9 @@ class ReLayNet(Model):
         num_channels: Channels of the input.
         num_filters: Output channels of each block.
         kernel_h, kernel_w: Height and width of the kernels, odd numbers.
-        statistics: Mean and variance with which features are normalised in evaluation mode: ``"picture"``,
-            those of each picture of the batch including its padding, as in the authors' notebook, or
-            ``"stored"``, those of the training.
+        statistics: Mean and variance with which features are normalised in evaluation mode: ``"stored"``,
+            those of the training, or ``"picture"``, those of each picture of the batch including its padding,
+            as in the authors' notebook.
 
     Example:
         >>> model = zoo.ReLayNet(num_filters=8)  # published: zoo.from_pretrained("relaynet")
@@ -104,7 +104,7 @@ class ReLayNet(Model):
         num_filters: Size = 64,
         kernel_h: Size = 7,
         kernel_w: Size = 3,
-        statistics: Statistics = "picture",
+        statistics: Statistics = "stored",
     ) -> None:
         super().__init__(num_channels)
         if kernel_h % 2 == 0 or kernel_w % 2 == 0:

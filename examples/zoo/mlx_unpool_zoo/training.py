@@ -139,6 +139,7 @@ def train(
             losses.append(loss.item())
             rows.append([done, losses[-1], optimizer.learning_rate.item(), math.nan])
             progress.after_step(done, losses[-1])
+            say_if_it_rises([row[2] for row in rows[-2:]], len(losses) == 1, steps, progress)
             if first and saves:
                 best = max((row[-1] for row in rows if not math.isnan(row[-1])), default=-math.inf)
                 text, rows[-1][-1] = at_checkpoint(evaluates, best)
@@ -220,6 +221,13 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
+
+
+def say_if_it_rises(rates: list[float], resumed: bool, steps: int, progress: Progress) -> None:
+    """Print a line if the learning rate of the first step of a resumed run is far above the last one."""
+    if resumed and rates[-1] > 3 * rates[0]:
+        rise = f"from {rates[0]:.2g} to {rates[-1]:.2g}"
+        progress.say(f"the learning rate rises {rise}, because its schedule is that of {steps} steps.")
 
 
 @functools.cache  # prints once
@@ -375,6 +383,8 @@ def load_checkpoint(
         raise ValueError(
             f"{path} was saved by a run with other settings: "
             + ", ".join(f"{name} {saved.get(name)}, now {settings.get(name)}" for name in differ)
+            + ". For another rate, start from its model: --model FOLDER --output NEW"
+            * ("learning_rate" in differ)
         )
     rows: Any = state.pop("log").tolist()
     set_state(model, optimizer, state)

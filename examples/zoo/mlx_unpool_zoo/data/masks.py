@@ -196,10 +196,10 @@ def load(path: Path, lossy: bool = False) -> tuple[np.ndarray, np.ndarray | None
     values = values // {"L;2": 85, "L;4": 17}.get(mask.info["raw"], 1)
     if shades is None:
         return values, None
-    shades = np.resize([*shades, *[0] * 768], (256, 3)).astype(np.uint8)
-    if facts.format == "GIF" and (shades[values] == shades[values][..., :1]).all():
-        return shades[values][..., 0], None  # GIF stores grey images with a palette, in any order
-    return values, shades
+    colours = np.resize([*shades, *[0] * 768], (256, 3)).astype(np.uint8)
+    if facts.format == "GIF" and (colours[values] == colours[values][..., :1]).all():
+        return colours[values][..., 0], None  # GIF stores grey images with a palette, in any order
+    return values, colours
 
 
 def check_transparency(mask: Image.Image, path: Path) -> None:
