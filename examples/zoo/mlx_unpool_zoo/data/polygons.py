@@ -222,7 +222,7 @@ def draw_coco(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
         with warnings.catch_warnings():  # about its own use of NumPy
             warnings.simplefilter("ignore", DeprecationWarning)
             inside = mask.decode(run)
-        if inside.sum() != mask.area(run):  # it leaves pixels after the last run as they are in memory
+        if inside.sum() != mask.area(run):  # decode does not set the pixels after the last run
             raise ValueError("the run lengths of a shape do not fill the picture.")
         canvas.paste(number, mask=Image.fromarray(inside * np.uint8(255)))
 
