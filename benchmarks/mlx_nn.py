@@ -14,6 +14,7 @@ results/bytes.json.
 
 import math
 import statistics
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 from unittest import mock
@@ -74,6 +75,7 @@ TRAINING = [
     training((8, 112, 112, 32), 2, 2),
     training((8, 224, 224, 3), 2, 2),
     training((8, 64, 64, 1), 2, 2),
+    training((1, 8, 8, 8), 2, 2),  # the fixed cost of a call
     *(training(STAGES[n], 2, 2, dtype) for dtype in (mx.float16, mx.bfloat16) for n in (0, 3)),
     *(training(shape, 3, 2) for shape in STAGES),  # ResNet, GoogLeNet
     training((8, 57, 57, 64), 3, 2),
@@ -105,6 +107,7 @@ MEMORY = [
     "8x112x112x3, 3x3/2",
     "2x32x32x32x32, 2x2x2/2",
 ]
+BUILT = [training(STAGES[2], 2, 2), training(STAGES[2], 3, 2)]
 NAMES = {
     "sppf": "SPPF block of YOLOv5",
     "googlenet": "GoogLeNet",
@@ -126,6 +129,23 @@ def measured(case: Case) -> dict[str, Any]:
         row[measure] = harness.medians(runs)
         row[f"memory, {measure}"] = {who: peak(run) for who, run in runs.items()}
     return row
+
+
+def built(case: Case, calls: int) -> dict[str, Any]:
+    """Times to build a call, without evaluation.
+
+    An operation of 25 MB before each call empties the processor's caches, as the layers of a network do.
+    """
+    x, other, pools = mx.zeros(case.shape), mx.zeros(25_000_000 // 4), case.pools()
+    times: dict[str, list[harness.Times]] = {"ours": [], "mlx.nn": []}
+    for _ in range(calls):
+        for who, pool in pools.items():
+            mx.eval(x, other + 1)
+            start, cpu_start = time.perf_counter(), time.process_time()
+            result = pool(x)
+            times[who].append([time.perf_counter() - start, time.process_time() - cpu_start])
+            del result
+    return {"case": case.name, "build": {who: benchmark.medians(each) for who, each in times.items()}}
 
 
 def peak(run: Callable[[], Any]) -> float:
@@ -164,7 +184,8 @@ def measure_all(quick: bool) -> list[dict[str, Any]]:
     cases = TRAINING
     if quick:
         cases = [c._replace(shape=(1, *(13,) * (len(c.shape) - 2), 8)) for c in CASES]
-    return [*map(measured, cases), *(trained(name, quick) for name in networks.MODELS)]
+    rows = [*map(measured, cases), *(trained(name, quick) for name in networks.MODELS)]
+    return rows + [built(case, 20 if quick else 300) for case in BUILT]
 
 
 def ratio(row: dict[str, Any], measure: str) -> float:
@@ -202,6 +223,15 @@ def times_table(runs: list[dict[str, Any]]) -> str:
             speed_up = row and harness.factor(ratio(row, measure))
             line.append(f"{speed_up} ({both_times(row, measure)})" if row else "machine busy")
     return harness.table(["input, window", *MEASURES], list(lines.values()))
+
+
+def build_table(runs: list[dict[str, Any]]) -> str:
+    """Times to build a call."""
+    lines = []
+    for row in confirmed(runs, "build"):
+        theirs, ours = (1e6 * row["build"][who][0] for who in ("mlx.nn", "ours"))
+        lines.append([row["case"], f"{theirs:.0f}", f"{ours:.0f}", f"{ours / theirs:.1f}"])
+    return harness.table(["input, window", "`mlx.nn`", "`mlx_unpool`", "ratio"], lines)
 
 
 def memory_table(runs: list[dict[str, Any]]) -> str:
@@ -249,7 +279,7 @@ def machine(runs: list[dict[str, Any]]) -> str:
     return harness.description(runs, "mlx")
 
 
-TABLES = {"machine": machine, "times": times_table, "steps": steps_table}
+TABLES = {"machine": machine, "times": times_table, "build": build_table, "steps": steps_table}
 TABLES |= {"memory": memory_table, "bytes": bytes_table}
 
 

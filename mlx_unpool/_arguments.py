@@ -50,13 +50,12 @@ def wrong_type(caller: str, name: str, needed: str, got: Any) -> TypeError:
     return TypeError(message(caller, name, needed, got) + hint)
 
 
-def check_value_array(caller: str, x: Any) -> None:
-    """Check the array of values to be pooled or unpooled."""
+def not_values(caller: str, x: Any) -> TypeError:
+    """The error for an argument ``x`` that is no array of values that can be pooled or unpooled."""
     if not isinstance(x, mx.array):
-        raise TypeError(f"[{caller}] 'x' must be an mlx array but got {type(x).__name__}.{_array_hint(x)}")
-    if x.dtype not in TRAITS:
-        names = ", ".join(str(dtype).removeprefix("mlx.core.") for dtype in TRAITS)
-        raise TypeError(message(caller, "x", f"have one of the dtypes {names}", x.dtype))
+        return TypeError(f"[{caller}] 'x' must be an mlx array but got {type(x).__name__}.{_array_hint(x)}")
+    names = ", ".join(str(dtype).removeprefix("mlx.core.") for dtype in TRAITS)
+    return TypeError(message(caller, "x", f"have one of the dtypes {names}", x.dtype))
 
 
 def _array_hint(x: Any) -> str:

@@ -149,10 +149,8 @@ def _run(forward: Function, vjp: Function, jvp: Function, plan: Plan, target: Ta
     def run(*arrays):
         try:
             return forward(*map(hidden, arrays))
-        except (OverflowError, ValueError) as error:  # of MLX, about the length of an array
-            if backend.is_gpu:
-                raise
-            raise plan.too_large(arrays[0].shape[0] // plan.folded[0]) from error
+        except OverflowError as error:  # of MLX, about the length of an array
+            raise plan.too_large(arrays[0].shape[0] * arrays[0].shape[4]) from error
 
     def vmap(arrays, axes):
         # Rebuild the function: a stored reference would create a reference cycle.
@@ -201,8 +199,7 @@ def _map_batch(function: Function, args: Arrays, axes: Any, plan: Plan, is_gpu: 
         if length == 0:  # one example, which is never evaluated, gives the shapes of the results
             x = mx.zeros((1, *x.shape[1:]), x.dtype)
         batch = x.shape[1]
-        if plan.is_large_for(x.shape[0] * batch * x.shape[-1]) and not is_gpu:
-            raise plan.too_large(x.shape[0] * batch // plan.folded[0])
+        plan.check_planes(x.shape[0] * batch * x.shape[-1], is_gpu)
         merged.append(x.reshape(x.shape[0] * batch, *x.shape[2:]))
     outputs = function(merged)
 

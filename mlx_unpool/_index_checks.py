@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from . import _arguments as arguments
-from ._geometry import Geometry, WindowGeometry, triple, untriple
+from ._geometry import Geometry, Triple, WindowGeometry, triple, untriple
 from ._index_arithmetic import offsets, positions
 from ._layout import Layout, layout_hint
 from ._scopes import set_inside
@@ -159,11 +159,15 @@ def planes_of(
     planes = max(1, layout.batch) * max(1, layout.channels)
     if prod(size) * planes >= 2**63:
         raise error(f"give fewer than 2^63 positions in total, for {planes} planes,")
-    if window is None:
-        return layout, Geometry(size, pooled)
-    if window[0] is None:
+    return layout, _geometry_of(caller, rank, size, pooled, window)
+
+
+def _geometry_of(caller: str, rank: int, size: Triple, pooled: Triple, given: Any) -> Geometry:
+    if given is None:
+        return Geometry(size, pooled)
+    if given[0] is None:
         raise ValueError(arguments.message(caller, "kernel_size", "be given for window indices", None))
-    return layout, WindowGeometry(size, pooled, arguments.window_of(caller, rank, *window).resolved(size))
+    return WindowGeometry(size, pooled, arguments.window_of(caller, rank, *given).resolved(size))
 
 
 def check_values(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:

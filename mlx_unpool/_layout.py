@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
+from typing import Any
 
 import mlx.core as mx
 
@@ -89,34 +89,30 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How a call of ``caller`` pools or unpools arrays of one shape."""
+    """How to pool or unpool arrays of one shape."""
 
-    caller: str
-    enlarging: str  # the argument that decides the size of a result larger than the input
+    request: Any
     layout: Layout
     folded: tuple[int, ...]  # shape of the input as (B, D, H, W, C)
     shape: tuple[int, ...]  # shape of the result, in the caller's layout
     geometry: Geometry
     index_dtype: mx.Dtype
 
-    @cached_property
-    def is_large(self) -> bool:
-        """Whether the arrays are too large for the CPU."""
-        return self.is_large_for(self.layout.batch * self.layout.channels)
+    def check_planes(self, count: int, is_gpu: bool) -> None:
+        """Check the limit of array sizes on the CPU, with one extra position for each of the planes."""
+        if count * (self.geometry.most_positions + 1) > LARGEST_AXIS and not is_gpu:
+            raise self.too_large(count)
 
-    def is_large_for(self, planes: int) -> bool:
-        """Whether arrays of so many planes, with one extra position each, have 2^31 elements or more."""
-        return planes * (self.geometry.most_positions + 1) > LARGEST_AXIS
-
-    def too_large(self, examples: int = 1) -> ValueError:
-        """The error about arrays that are too large for the CPU, in so many examples of ``mx.vmap``."""
-        name = self.enlarging if prod(self.shape) > prod(self.folded) else "x"
-        mapped = f" in {examples} examples of mx.vmap" if examples > 1 else ""
-        shapes = f"{self.layout.shape(self.folded[1:4])} and {self.shape}{mapped}"
+    def too_large(self, planes: int) -> ValueError:
+        """The error about arrays that are too large; inside ``mx.vmap`` there are more than ``folded``."""
+        name = self.request.size_argument if prod(self.shape) > prod(self.folded) else "x"
+        shapes = f"{self.layout.shape(self.folded[1:4])} and {self.shape}"
+        if planes > self.folded[0] * self.folded[4]:
+            shapes += f" in {planes // (self.folded[0] * self.folded[4])} examples of mx.vmap"
+        needed = "give arrays of fewer than 2^31 elements on the CPU, with the padding and one extra position"
         return ValueError(
-            f"[{self.caller}] '{name}' must give arrays of fewer than 2^31 elements on the CPU, with the "
-            f"padding and one extra position per plane, but got the shapes {shapes}. Use fewer images per "
-            "call, or a GPU."
+            f"[{self.request.caller}] '{name}' must {needed} per plane, but got the shapes {shapes}. "
+            "Use fewer images per call, or a GPU."
         )
 
 

@@ -5,7 +5,8 @@ arrays to the method ``run``. Requests are interned: equal arguments give the sa
 geometries exist once per request and shape. So requests and geometries are compared by identity, and are
 fast keys of three bounded caches: 256 requests (twice: by the given arguments and by the checked ones), 1,024
 plans (by request and shapes), and 1,024 launches of each kernel (by geometry, shapes and dtypes; see
-``_backends/gpu.py``). The caches contain neither arrays nor streams.
+``_backends/gpu.py``), in whose place the CPU keeps 512 descriptions of axes and of reductions. The caches
+contain neither arrays nor streams.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
+from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 import mlx.core as mx
@@ -23,11 +25,10 @@ from . import _derivatives
 from ._backends import Target, forced, target_of
 from ._geometry import Geometry, Triple, WindowGeometry, untriple
 from ._layout import Layout, Plan, layout_hint
-from ._types import MAX_WINDOW_INDICES, flat_dtype, window_dtype
+from ._types import MAX_WINDOW_INDICES, TRAITS, flat_dtype, window_dtype
 
 _REQUEST_CACHE_SIZE, _PLAN_CACHE_SIZE = 256, 1024
-_is_plain = {int, float, bool, str, type(None)}.issuperset
-_is_int = {int}.issuperset
+_is_plain, _is_int = {int, float, bool, str, type(None)}.issuperset, {int}.issuperset
 R = TypeVar("R", bound="Request")
 
 interned = lru_cache(_REQUEST_CACHE_SIZE)(lambda kind, *fields: kind(*fields))
@@ -43,8 +44,8 @@ def checked_once(of: Callable[..., R]) -> Callable[..., R]:
     @wraps(of)
     def request(*given: Any) -> R:
         if not _is_plain(map(type, given)):
-            others = [value for value in given if not _is_plain((type(value),))]
-            if any(type(value) is not tuple or not _is_int(map(type, value)) for value in others):
+            tuples = [value for value in given if not _is_plain((type(value),))]
+            if {*map(type, tuples)} != {tuple} or not _is_int(map(type, chain(*tuples))):
                 return of(*given)
         return kept(*given)
 
@@ -52,16 +53,18 @@ def checked_once(of: Callable[..., R]) -> Callable[..., R]:
 
 
 @lru_cache(_PLAN_CACHE_SIZE)
-def cached_plan(request: Request, *shapes: tuple[int, ...] | None) -> Plan:
+def cached_plan(request: Request, is_gpu: bool, *shapes: tuple[int, ...] | None) -> Plan:
     """The plan of a request. Errors about shapes are raised here and never cached."""
     try:
-        return request.plan(*shapes)
+        plan = request.plan(*shapes)
     except ValueError as error:
         other = replace(request, channels_first=not request.channels_first)
         with suppress(ValueError):
             other.plan(*shapes)
             error.args = (f"{error}{layout_hint(other.channels_first)}",)
         raise
+    plan.check_planes(plan.folded[0] * plan.folded[4], is_gpu)
+    return plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +81,6 @@ class Request:
         """The plan for arrays of these shapes."""
         raise NotImplementedError
 
-    def plan_of(self, layout: Layout, size: Triple, result: Triple, g: Geometry, dtype: mx.Dtype) -> Plan:
-        """The plan for a geometry; ``size`` and ``result``: of the planes before and after the call."""
-        shapes = layout.folded(size), layout.shape(result)
-        return Plan(self.caller, self.size_argument, layout, *shapes, g, dtype)
-
     def error(self, name: str, needed: str, got: Any) -> ValueError:
         """The error for an argument: what it must be, have or do, and what was passed."""
         return ValueError(arguments.message(self.caller, name, needed, got))
@@ -93,7 +91,8 @@ class Request:
 
     def target(self, x: Any, stream: Any) -> Target:
         """Check ``x`` and ``stream``; return the stream and the backend of the call."""
-        arguments.check_value_array(self.caller, x)
+        if not isinstance(x, mx.array) or x.dtype not in TRAITS:
+            raise arguments.not_values(self.caller, x)
         if stream is not None:
             arguments.check_stream(self.caller, stream)
         target = stream, backend = target_of(stream)
@@ -101,13 +100,6 @@ class Request:
             needed = "must not be float64 on a GPU, which does not support it"
             raise TypeError(f"[{self.caller}] 'x' {needed}, but got {x.dtype} on {stream}.")
         return target
-
-    def fitting_plan(self, target: Target, *shapes: tuple[int, ...] | None) -> Plan:
-        """The plan for arrays of these shapes, which must not be too large for the backend."""
-        plan = cached_plan(self, *shapes)
-        if plan.is_large and not target[1].is_gpu:
-            raise plan.too_large()
-        return plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +118,7 @@ class Pooling(Request):
         see ``_bounds.py``) belong to random windows.
         """
         target = self.target(x, stream)
-        plan = self.fitting_plan(target, x.shape, *of_samples)
+        plan = cached_plan(self, target[1].is_gpu, x.shape, *of_samples)
         if stream is None and forced.get() is None:  # then the target has the current stream
             return self._run(x, target, plan, training, bounds)
         with mx.stream(target[0]):
@@ -151,7 +143,7 @@ class Pooling(Request):
             fits = g.window.elements <= MAX_WINDOW_INDICES and not self.return_indices
             if index_format == "window" or fits:
                 dtype = window_dtype(g.window.elements)
-        return self.plan_of(layout, g.size, g.pooled, g, dtype)
+        return Plan(self, layout, layout.folded(g.size), layout.shape(g.pooled), g, dtype)
 
     def nonempty_size(self, layout: Layout, shape: tuple[int, ...]) -> Triple:
         """The size of an input's planes, which must not be 0 on any axis."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
@@ -112,21 +112,20 @@ class FractionalPooling(Pooling):
 
     def run_at(self, samples: Any, key: Any, x: Any, stream: Any, training: bool = True) -> Any:
         """Like ``run``; ``samples`` and ``key`` are ``random_samples`` and ``key`` of the call."""
-        arguments.check_value_array(self.caller, x)
+        self.target(x, stream)
         if samples is not None and key is not None:
             raise self.error("key", "be None if 'random_samples' is given", key)
-        if samples is not None and not (isinstance(samples, mx.array) and is_float(samples.dtype)):
-            raise self._wrong_type("random_samples", "an array of floats", samples)
-        if key is not None and not (isinstance(key, mx.array) and key.dtype == mx.uint32):
-            raise self._wrong_type("key", "a key of mx.random (a uint32 array)", key)
+        self._check_array("random_samples", "an array of floats", samples, is_float)
+        self._check_array("key", "a key of mx.random (a uint32 array)", key, lambda d: d == mx.uint32)
         if key is not None and key.shape != (2,):
             raise self.error("key", "have the shape (2,)", key.shape)
         of_samples = None if samples is None else samples.shape
         return self.run(x, stream, training, (of_samples,), partial(self._random_bounds, samples, key))
 
-    def _wrong_type(self, name: str, needed: str, value: Any) -> TypeError:
-        got = value.dtype if isinstance(value, mx.array) else type(value).__name__
-        return TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
+    def _check_array(self, name: str, needed: str, x: Any, is_right: Callable[[mx.Dtype], bool]) -> None:
+        if x is not None and not (isinstance(x, mx.array) and is_right(x.dtype)):
+            got = x.dtype if isinstance(x, mx.array) else type(x).__name__
+            raise TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
 
     def _random_bounds(self, samples: mx.array | None, key: mx.array | None, plan: Plan) -> mx.array:
         layout = plan.layout

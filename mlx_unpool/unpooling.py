@@ -16,7 +16,7 @@ from . import _derivatives, _index_checks
 from ._geometry import Geometry, Triple, Window, WindowGeometry, triple, untriple
 from ._layer import Layer, PoolingLayer
 from ._layout import Layout, Plan
-from ._requests import Request, checked_once, interned
+from ._requests import Request, cached_plan, checked_once, interned
 from ._types import LARGEST_AXIS, DataFormat, IntOrTuple, Padding, Stream, flat_dtype, is_window
 from .pooling import MaxPool1d, MaxPool2d, MaxPool3d
 
@@ -64,7 +64,7 @@ class MaxUnpooling(Request):
             raise self.error("kernel_size", f"be given for window indices ({indices.dtype})", None)
         if output_size is not None:
             output_size = arguments.shape(self.caller, "output_size", output_size, self.rank)
-        plan = self.fitting_plan(target, x.shape, output_size)
+        plan = cached_plan(self, target[1].is_gpu, x.shape, output_size)
         with mx.stream(target[0]):
             if 0 in plan.shape:  # no images or no channels
                 return mx.zeros(plan.shape, x.dtype)
@@ -88,7 +88,7 @@ class MaxUnpooling(Request):
         elif prod(pooled) >= 2**31:
             needed = "have fewer than 2^31 values per plane if 'kernel_size' is None"
             raise self.error("x", needed, prod(pooled))
-        return self.plan_of(layout, pooled, size, g, flat_dtype(size))
+        return Plan(self, layout, layout.folded(pooled), layout.shape(size), g, flat_dtype(size))
 
     def _default_size(self, pooled: Triple) -> Triple:
         """The size of the output if the caller passes none."""

@@ -83,6 +83,7 @@ def test_functions_and_layers_name_a_wrong_argument(kind, rank, needed, row):
 # Calls with one mistake: arguments, options, the error, the argument and parts of the message.
 LINE, SMALL, SQUARE = mx.zeros((1, 4, 1)), mx.zeros((1, 3, 3, 1)), mx.zeros((1, 4, 4, 1))
 L32, I32, U8 = LINE.astype(mx.int32), SQUARE.astype(mx.int32), SQUARE.astype(mx.uint8)
+OF_3, OF_2 = mx.zeros((1, 1, 1, 3), mx.int32), mx.zeros((2, 1, 1, 1, 1), mx.int32)  # planes
 SAME = SQUARE, I32, 3, 2, "same"
 SAMPLES = {"random_samples": mx.zeros((1, 1, 2))}
 TAKE_3, FIRST, TO_NCHW = {"output_size": 3}, {"data_format": "channels_first"}, {"target_data_format": "NCHW"}
@@ -186,8 +187,8 @@ CALLS = {
         ((I32, "flat", "onnx", (4, 4)), TO_NCHW, ValueError, "target_data_format", "'NCHW'"),
         (([1], "flat", "onnx", (4, 4)), {}, TypeError, "indices", "list"),
         ((SQUARE, "flat", "onnx", (4, 4)), {}, TypeError, "indices", "float32"),
-        ((mx.zeros((1, 1, 1, 3), mx.int32), "flat", "onnx", (2**31 - 1,) * 2), {}, ValueError, "output_size", "2^63"),
-        ((mx.zeros((2, 1, 1, 1, 1), mx.int32), "flat", "onnx", (2**21,) * 3), {}, ValueError, "output_size", "2^63"),
+        ((OF_3, "flat", "onnx", (2**31 - 1,) * 2), {}, ValueError, "output_size", "2^63"),
+        ((OF_2, "flat", "onnx", (2**21,) * 3), {}, ValueError, "output_size", "2^63"),
     ],
 }  # fmt: skip
 for value in NO_ARRAYS:

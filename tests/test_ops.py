@@ -43,6 +43,7 @@ LONG = [
     *(((10,), 200, 1, 100, 1), ((10,), 90, 5, 130, 3)),
     ((7,), 8, 3, 28, 8),  # some windows have no element in the plane
     ((400,), 100, 100, 0, 2),  # adjacent only without the dilation
+    ((100, 661), (100, 200), (100, 200), 0, 1),  # offsets of more than 2^16 along both axes only
     *(((40, 40), 36, 1, 3, 1), ((40, 40), 40, 40, 0, 1), ((40, 40), 34, 3, 17, 1)),
 ]
 CALLS = [(window, mx.float32, 6) for window in LONG]
@@ -55,7 +56,7 @@ for dtype in (mx.float16, mx.bfloat16, mx.float64, mx.int8, mx.uint16):
 @pytest.mark.parametrize(("window", "dtype", "channels"), CALLS)
 def test_long_windows(window, dtype, channels):
     size, *parameters = window
-    pool = reference.Pool(*((n,) * len(size) for n in parameters))
+    pool = reference.Pool(*(n if isinstance(n, tuple) else (n,) * len(size) for n in parameters))
     for seed, data_format in itertools.product(range(3), ("channels_last", "channels_first")):
         layout = Layout(len(size), 1, channels, data_format)
         check_case(Case(layout, size, dtype, drawn(layout, size, dtype, seed), pool))
@@ -83,8 +84,14 @@ CONDITIONS = {
     "overlapping in one row of padding": ((8, 8), 3, 2, 1),
     "overlapping in two rows of padding": ((7, 9), 3, 2, 1),
     "overlapping in more padding": ((7, 9), 5, 2, 2),
+    "two of them beyond the plane": ((7, 9), 5, 2, 4),
+    "offsets up to 256": ((5, 127), 3, 2),
+    "offsets up to 256 in windows beyond the plane": ((5, 127), 3, 2, 1),
+    "offsets of more than 256 in one step": ((5, 128), 3, 2, 1),
     "of one column": ((6, 8), (2, 1), (2, 1)),
     "of one row": ((6, 8), (1, 2), (1, 2)),
+    "one row, two rows apart": ((6, 8), (1, 2), (2, 2)),
+    "one smaller than the plane": ((6, 7), 5, 5),
     "the whole plane": ((5, 5), 5, 1),
     "the whole plane and padding": ((5, 5), 5, 1, AFTER),
     "the whole plane and padding before": ((5, 5), 5, 1, ((1, 0), (0, 0))),

@@ -76,10 +76,10 @@ def graph_cost(function: Function, *arrays: mx.array, compiled: bool = False) ->
 
 
 def kernel_cost(function: Function, *arrays: mx.array) -> tuple[int, int, int]:
-    """Bytes that this library's kernels move, bytes of the lines that SIMD groups access, and launches."""
+    """Bytes that this library's kernels move, bytes of the lines that SIMD groups access, and dispatches."""
     device = emulator.counted(lambda: function(*arrays))
     unique, lines = (sum(t[key] for _, t in device.traffic()) for key in ("unique_bytes", "simd_lines"))
-    return unique, 128 * lines, len(device.launches)
+    return unique, 128 * lines, device.dispatches
 
 
 def counted(case: mlx_nn.Case) -> dict[str, Any]:

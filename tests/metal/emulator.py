@@ -119,6 +119,11 @@ class Emulator:
             assert report.clean, f"{launch.name}: {report.first} unwritten: {report.unwritten}"
         return outputs
 
+    @property
+    def dispatches(self) -> int:
+        """The number of kernels that MLX runs: launches, and a fill per output with an initial value."""
+        return sum(1 if n.init_value is None else 1 + len(n.outputs) for n in self.launches)
+
     def traffic(self) -> Iterator[tuple[tuple[str, str], dict[str, int]]]:
         """What each launch read from or wrote to each buffer that is not in constant memory."""
         for launch, report in zip(self.launches, self.reports, strict=True):

@@ -75,6 +75,17 @@ def test_groups_of_threads_share_the_lines_of_rows(primitive):
     assert lines_over_bytes(call, "group_lines") <= 1.15
 
 
+@pytest.mark.parametrize("window", [(2, 2), (3, 2, 1)])
+@pytest.mark.parametrize(("index_format", "forward", "both"), [("window", 1, 2), ("flat", 5, 10)])
+def test_unpooling_flat_indices_takes_three_kernels_and_two_fills(index_format, forward, both, window):
+    """The default format has five times as many kernels as window indices, also in the gradient."""
+    x, options = mx.zeros((1, 8, 8, 4)), {"return_indices": True, "index_format": index_format}
+    values, indices = emulator.evaluated(lambda: mlx_unpool.max_pool2d(x, *window, **options), "cpu")
+    unpool = lambda v: mlx_unpool.max_unpool2d(v, indices, *window, output_size=(8, 8))
+    assert emulator.counted(lambda: unpool(values)).dispatches == forward
+    assert emulator.counted(lambda: mx.vjp(unpool, [values], [x])).dispatches == both
+
+
 # ---- inference: no indices are written
 
 LAYERS = {  # and the bytes of an index that training writes

@@ -235,6 +235,14 @@ def every_pair_of_indices() -> list[mx.array]:
     return [unpool(values), *mx.vjp(unpool, [values], [mx.ones((36, 4, 1))])[1]]
 
 
+def every_window_index() -> list[mx.array]:
+    """Unpooling of windows that overlap with many, with every index, most of them outside the window."""
+    indices = mx.broadcast_to(mx.arange(256).astype(mx.uint8)[:, None, None, None], (256, 2, 2, 1))
+    values = mx.broadcast_to(mx.arange(1.0, 5).reshape(2, 2, 1), indices.shape)
+    unpool = lambda v: mlx_unpool.max_unpool2d(v, indices, 5, 1, output_size=(6, 6))
+    return [unpool(values), *mx.vjp(unpool, [values], [mx.ones((256, 6, 6, 1))])[1]]
+
+
 def other_indices() -> list[mx.array]:
     """Indices above 2^32, of windows that start after the end of an axis, and in a row before a layer."""
     out = []
@@ -309,6 +317,7 @@ CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     **{f"irregular {n}": irregular_results(case, n) for n, case in enumerate(IRREGULAR)},
     "types": pool_of_dtypes,
     "every pair of indices": every_pair_of_indices,
+    "every window index": every_window_index,
     "other indices": other_indices,
     "empty windows": empty_windows,
     "equal regions": equal_regions,

@@ -95,7 +95,7 @@ class Ops:
         self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
     ) -> mx.array:
         """See ``Backend``."""
-        if is_window(index_dtype) and has_few_elements(g):
+        if has_few_elements(g):
             return offsets_of(values, source[0], g)
         return self.pool(source, g, index_dtype)[1]
 
@@ -130,7 +130,7 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
     """The maximum of every window."""
     axes, count = axes_of(g), prod(g.size)
     is_whole = g.window.kernel == g.size and axes.every_element_inside
-    if count > 16 and is_whole and g.window.dilation == (1, 1, 1):  # the whole plane is one window
+    if count > 16 and is_whole:  # the whole plane is one window
         batch, *_, channels = elements.values.shape
         line = elements._replace(values=elements.values.reshape(batch, 1, 1, count, channels))
         return separate_windows(line, 2, count, 1, 1, 1)

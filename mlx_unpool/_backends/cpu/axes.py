@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 from ..._geometry import Triple, WindowGeometry, pitches
 
-_CACHE_SIZE = 1024  # geometries
+_CACHE_SIZE = 512  # geometries
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +20,7 @@ class Axis:
     stride: int
     padding: int
     dilation: int
+    pitch: int  # the distance in flat positions between neighbouring positions
 
     @property
     def span(self) -> int:
@@ -65,12 +66,22 @@ class Axis:
     @cached_property
     def is_inside(self) -> bool:
         """Whether the used elements of all windows are inside the plane, starting at its first position."""
-        return self.first == 0 and not (self.before or self.after) and self.stop <= self.length
+        return self.first == 0 and self.stop <= self.length
 
     @cached_property
     def is_sparse(self) -> bool:
         """Whether most rows from ``first`` to ``stop`` are neither inside the plane nor used by a window."""
         return self.stop - self.first > 2 * (self.length + self.count * self.used)
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the windows are read from the rows of the plane as they are."""
+        return self.is_inside or self.is_sparse
+
+    @property
+    def is_clamped(self) -> bool:
+        """Whether a used element of a window is outside the plane."""
+        return self.before + self.after > 0
 
     @property
     def is_tiled(self) -> bool:
@@ -80,7 +91,7 @@ class Axis:
     @cached_property
     def is_kept(self) -> bool:
         """Whether window ``i`` covers only position ``i``, so that pooling this axis changes nothing."""
-        return self.is_inside and self.used == 1 and self.count == self.length
+        return self.is_inside and self.count == self.length
 
     @property
     def has_empty_windows(self) -> bool:
@@ -96,19 +107,9 @@ class Axes(tuple[Axis, ...]):
     """Depth, height and width, and what depends on all of them."""
 
     @cached_property
-    def pitches(self) -> Triple:
-        """The distance in flat positions between neighbouring positions, for each axis."""
-        return pitches([axis.length for axis in self])
-
-    @cached_property
     def steps_in_plane(self) -> Triple:
         """The distance in flat positions between neighbouring elements of a window, for each axis."""
-        return tuple(axis.dilation * pitch for axis, pitch in zip(self, self.pitches))
-
-    @cached_property
-    def strides_in_plane(self) -> Triple:
-        """The distance in flat positions between neighbouring windows, for each axis."""
-        return tuple(axis.stride * pitch for axis, pitch in zip(self, self.pitches))
+        return tuple(axis.dilation * axis.pitch for axis in self)
 
     @cached_property
     def origin(self) -> int:
@@ -117,9 +118,7 @@ class Axes(tuple[Axis, ...]):
         The origin is ``after`` elements before the first used element, because an element after the plane is
         replaced by one up to that many elements earlier.
         """
-        return sum(
-            (axis.first - axis.after * axis.dilation) * pitch for axis, pitch in zip(self, self.pitches)
-        )
+        return sum((axis.first - axis.after * axis.dilation) * axis.pitch for axis in self)
 
     @cached_property
     def first_offset(self) -> int:
@@ -142,4 +141,4 @@ class Axes(tuple[Axis, ...]):
 def axes_of(g: WindowGeometry) -> Axes:
     """The axes of a geometry."""
     w = g.window
-    return Axes(map(Axis, g.size, g.pooled, w.kernel, w.stride, w.padding, w.dilation))
+    return Axes(map(Axis, g.size, g.pooled, w.kernel, w.stride, w.padding, w.dilation, pitches(g.size)))

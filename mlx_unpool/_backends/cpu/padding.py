@@ -12,6 +12,7 @@ from math import prod
 import mlx.core as mx
 
 from ..._geometry import WindowGeometry
+from ..._types import LARGEST_AXIS
 from .arrays import added, along, constant, gathered, position_dtype
 from .axes import Axis, axes_of
 
@@ -25,8 +26,8 @@ def used_rows(
     added to make it non-negative. None for an axis whose rows are all inside. Sparse axes and
     those in ``kept`` keep all their rows.
     """
-    axes = [None if a.is_inside or a.is_sparse or keep else a for a, keep in zip(axes_of(g), kept)]
-    if any(axis and (axis.before or axis.after) for axis in axes):
+    axes = [None if keep or axis.keeps_rows else axis for axis, keep in zip(axes_of(g), kept)]
+    if any(axis and axis.is_clamped for axis in axes):
         return _clamped(x, axes)
     if any(axes):
         x = x[(slice(None), *(slice(axis.first, axis.stop) if axis else slice(None) for axis in axes))]
@@ -52,6 +53,8 @@ def _clamped(x: mx.array, axes: Sequence[Axis | None]) -> tuple[mx.array, list[m
 def _nearest_inside(axis: Axis) -> tuple[mx.array, mx.array]:
     """For each used row of an axis, the nearest row inside the plane and the distance as in ``used_rows``."""
     before, after, length, dilation = axis.before, axis.after, axis.length, axis.dilation
+    if axis.stop - axis.first > LARGEST_AXIS:
+        raise OverflowError(f"a copy with padding would have {axis.stop - axis.first} rows")
     if dilation > 1:
         return _nearest_rows(axis, mx.arange(axis.first, axis.stop, dtype=mx.int64))
     # Uses no arithmetic, which mx.compile would pass to a C++ compiler.

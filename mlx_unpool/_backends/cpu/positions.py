@@ -232,10 +232,11 @@ def _element_table(g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, inv
 def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
     """The origin of each window (see ``Axes.origin``), of ``shape`` (B, D, H, W, C)."""
     axes = axes_of(g)
-    total = along(2, starts(axes.origin, axes.strides_in_plane[2], g.pooled[2], dtype))
-    for axis in (1, 0):
-        if g.pooled[axis] > 1:
-            total = added(total, along(axis, starts(0, axes.strides_in_plane[axis], g.pooled[axis], dtype)))
+    total = along(2, starts(axes.origin, axes[2].stride, axes[2].count, dtype))
+    for number in (1, 0):
+        axis = axes[number]
+        if axis.count > 1:
+            total = added(total, along(number, starts(0, axis.stride * axis.pitch, axis.count, dtype)))
     return repeated(total, shape)
 
 

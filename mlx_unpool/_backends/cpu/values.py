@@ -14,9 +14,9 @@ first axis is reduced first, because its rows are the longest. Measured on an AM
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import lru_cache, reduce
-from operator import getitem
-from typing import Any, TypeGuard
+from functools import lru_cache, partial, reduce
+from operator import itemgetter
+from typing import TypeGuard
 
 import mlx.core as mx
 
@@ -27,8 +27,8 @@ from .padding import rows_of_windows, used_rows
 
 _MANY_BYTES = 256  # of the channels at one position
 _MERGED = 6  # rows
-_CACHE_SIZE = 1024  # reductions
-Step = tuple[Callable[..., mx.array], Any]  # an operation and its argument besides the array
+_CACHE_SIZE = 512  # reductions
+Steps = list[Callable[[mx.array], mx.array]]
 
 
 def pooled_values(x: mx.array, g: WindowGeometry) -> mx.array:
@@ -47,7 +47,7 @@ def pooled_values(x: mx.array, g: WindowGeometry) -> mx.array:
 
 
 @lru_cache(_CACHE_SIZE)
-def one_reduction(shape: tuple[int, ...], itemsize: int, g: Geometry) -> list[Step]:
+def one_reduction(shape: tuple[int, ...], itemsize: int, g: Geometry) -> Steps:
     """The reduction of an array if no window extends beyond its stride and there are many channels, else [].
 
     Along one axis, merging needs no more memory. MLX reduces 16-bit floats one at a time.
@@ -65,7 +65,7 @@ def one_reduction(shape: tuple[int, ...], itemsize: int, g: Geometry) -> list[St
 
 
 @lru_cache(_CACHE_SIZE)
-def _reduction(shape: tuple[int, ...], axes: tuple[tuple[int, int, int], ...]) -> list[Step]:
+def _reduction(shape: tuple[int, ...], axes: tuple[tuple[int, int, int], ...]) -> Steps:
     """How to reduce separate windows of an array (B, D, H, W, C); ``axes``: kernel, stride and count.
 
     For each row that it reduces MLX divides once per axis, so axes are merged where that needs no copy.
@@ -81,19 +81,20 @@ def _reduction(shape: tuple[int, ...], axes: tuple[tuple[int, int, int], ...]) -
         if stride > 1:
             kernels[len(parts)] = kernel
             parts.append(stride)
-    steps: list[Step] = [(mx.reshape, (*parts, channels)), (mx.max, tuple(kernels))]
-    if any(stride * count < length for length, (_, stride, count) in zip(size, axes)):
-        covered = (slice(stride * count) for _, stride, count in axes)
-        steps.insert(0, (getitem, (slice(None), *covered)))
-    if any(kernel < parts[axis] for axis, kernel in kernels.items()):
-        steps.insert(-1, (getitem, tuple(slice(kernels.get(axis)) for axis in range(len(parts)))))
-    return [*steps, (mx.reshape, (batch, *(count for *_, count in axes), channels))]
+    steps: Steps = [partial(mx.reshape, shape=(*parts, channels)), partial(mx.max, axis=tuple(kernels))]
+    covered = [stride * count for _, stride, count in axes]
+    if covered != size:
+        steps.insert(0, itemgetter((slice(None), *map(slice, covered))))
+    used = [kernels.get(axis, length) for axis, length in enumerate(parts)]
+    if used != parts:
+        steps.insert(-1, itemgetter(tuple(map(slice, used))))
+    return [*steps, partial(mx.reshape, shape=(batch, *(count for *_, count in axes), channels))]
 
 
-def applied(steps: list[Step], x: mx.array) -> mx.array:
-    """The result of the steps, which are operations and their arguments."""
-    for operation, argument in steps:
-        x = operation(x, argument)
+def applied(steps: Steps, x: mx.array) -> mx.array:
+    """The result of the steps, one after the other."""
+    for step in steps:
+        x = step(x)
     return x
 
 
