@@ -332,7 +332,7 @@ def open_page(browser) -> Iterator[Callable[..., Any]]:
     def opened(port: int, **options: Any) -> Any:
         contexts.append(browser.new_context(**{"permissions": ["camera"]} | options))
         page, host = contexts[-1].new_page(), f"127.0.0.1:{port}/"
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(120_000)
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda said: "ERR_CONNECTION_REFUSED" in said.text or problems.append(said.text))
         own = (f"http://{host}", f"blob:http://{host}", f"ws://{host}", "data:,")
@@ -376,13 +376,13 @@ def shown(page: Any, side: str) -> np.ndarray:
     ],
 )
 def test_a_download_is_what_hair_py_writes(mode, size, hair, open_page, tmp_path):
-    """Sizes that are sent as they are, or reduced; in one square or several; with every transparency."""
+    """Sizes that are sent unchanged or reduced, in one square or several, with and without transparency."""
     picture = Image.open(PORTRAIT).resize(size)
     if mode == "RGBA":
         picture.putalpha(Image.linear_gradient("L").resize(size))
     picture.save(tmp_path / "a.b.png")
     options = "--model", hair[2], "--colour", "blue", "--output", tmp_path / "expected.png"
-    call("hair.py", tmp_path / "a.b.png", *options)
+    call("hair", tmp_path / "a.b.png", *options)
     page = open_page(hair[1])
     page.locator("input[title=blue]").check()
     page.set_input_files("#files", tmp_path / "a.b.png")
@@ -510,8 +510,12 @@ def test_pages_fit_narrow_windows_and_work_with_the_keyboard(open_page):
         page.get_by_role("slider", name="Before and after").press("Home")
         split = "figure => getComputedStyle(figure).getPropertyValue('--split')"
         assert page.locator("figure").evaluate(split) == "0%"
-        page.get_by_label("Mask only").check()
         numbers = model.predict(Image.open(PORTRAIT))
+        same = (shown(page, ".after") == np.asarray(Image.open(PORTRAIT))).all(-1)
+        assert (
+            same[numbers == 0].mean() > 0.99 > 0.1 > same[numbers != 0].mean()
+        )  # the background is not drawn
+        page.get_by_label("Mask only").check()
         colours = np.uint8([entry["colour"] for entry in model.about.classes])
         until(page, lambda: (shown(page, ".after") == colours[numbers]).mean() > 0.99)
     page.set_input_files("#files", PORTRAIT)
@@ -616,6 +620,9 @@ def test_four_colours_beside_each_other(hair, open_page, tmp_path):
     page.get_by_label("Four colours").check()
     label = "After: copper, blond, pink, purple"
     page.get_by_label(label).wait_for()
+    assert (
+        page.locator(".compare").evaluate("e => getComputedStyle(e, '::before').display") == "none"
+    )  # no grip
     mask = model.mask(picture)
     brightness, small = brightness_of(np.asarray(picture), mask), np.asarray(Image.fromarray(mask).reduce(2))
     with page.expect_download() as download:
@@ -656,11 +663,13 @@ def test_what_goes_wrong_is_said(hair, open_page, monkeypatch):
     page.set_input_files("#files", PORTRAIT)
     page.locator("figure.busy").wait_for()
     until(page, lambda: late("This browser has not answered for 120 seconds."))
-    broken = "function() { this.dispatchEvent(new ErrorEvent('error')); }"
-    page.evaluate(f"globalThis.kept = Worker.prototype.postMessage; Worker.prototype.postMessage = {broken}")
+    page.evaluate("""() => {
+        globalThis.kept = Worker.prototype.postMessage;
+        Worker.prototype.postMessage = function () { this.dispatchEvent(new ErrorEvent("error")); };
+    }""")
     page.set_input_files("#files", PORTRAIT)
     page.get_by_text("A part of this page does not run: reload the page.").wait_for()
-    page.evaluate("Worker.prototype.postMessage = kept")
+    page.evaluate("() => { Worker.prototype.postMessage = kept; }")
     page.set_input_files("#files", PORTRAIT)
     finished(page, 3)
 

@@ -31,7 +31,7 @@ def test_damaged_and_foreign_tflite_files_are_refused(tmp_path):
     constants, path = constants_of(small_model("hair")[0]), tmp_path / "hair.tflite"
     whole, (first, *_) = tflite_of(constants), constants
     path.write_bytes(whole)
-    assert "181,506 parameters" in call("mlx_unpool_zoo.convert", "hair", path, tmp_path / "a").stdout
+    assert "181,506 parameters" in call("convert", "hair", path, tmp_path / "a").stdout
     long = {"x" * 200_000 + str(n): np.zeros(1, np.float32) for n in range(60)}
     refusals = {
         "it is not a TFLite file": b"PK\x03\x04" * 9,
@@ -101,7 +101,7 @@ def test_wide_and_tall_pictures_are_cut_into_squares(monkeypatch):
             assert np.allclose(total, 1)
             assert abs(rows / columns - height / width) < 0.002 or count == 1
             assert all(weights.ravel()[0] < 0.01 for _, weights in squares[1:])  # next to another square
-    # A network that looks at single pixels, and keeps half of the mask before: squares change nothing.
+    # A network that uses single pixels, and keeps half of the mask before: squares change nothing.
     half = lambda x: mx.stack([mx.zeros(x.shape[:3]), logit(0.1 + 0.4 * x[..., 0] + 0.4 * x[..., 3])], -1)
     logit = lambda p: mx.log(p / (1 - p))
     monkeypatch.setattr(zoo.HairSegmenter, "__call__", lambda _, x: half(x))
@@ -153,7 +153,7 @@ def test_squares_find_the_hair_of_a_portrait_in_a_wide_scene():
         for squares in found:
             mask = model.mask(scene, squares=squares) > 0.5
             found[squares].append((mask * wanted).sum() / np.maximum(mask, wanted).sum())
-    assert np.mean(found[True]) > 0.75 > 0.6 > np.mean(found[False])
+    assert np.mean(found[True]) > max(0.75, np.mean(found[False]) + 0.1)
 
 
 def test_hair_gets_the_colour_and_keeps_its_texture():
@@ -231,12 +231,12 @@ def test_photographs_keep_their_profile_and_orientation(tmp_path, inputs, monkey
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     image.save("a.png", icc_profile=profile, exif=TURNED)
     image.save("b.png")
-    said = call("hair.py", "a.png", "b.png", *options, "--colour", "copper").stdout
+    said = call("hair", "a.png", "b.png", *options, "--color", "copper").stdout
     assert (said.count("% hair, found in "), "Wrote runs/hair/a.png.\n" in said) == (2, True)
     with Image.open("runs/hair/a.png") as first, Image.open("runs/hair/b.png") as second:
         assert (first.size, second.size, first.info["icc_profile"]) == ((64, 80), (80, 64), profile)
         assert 0.05 < (np.array(second) != PICTURE).any(-1).mean() < 0.95
-    assert "Wrote runs/hair/portrait.png." in call("hair.py", *options).stdout
+    assert "Wrote runs/hair/portrait.png." in call("hair", *options).stdout
     assert "new-a.jpg." in call("hair", "a.png", "b.png", *options, "--output", "new.jpg").stdout
 
 
@@ -263,7 +263,7 @@ def test_what_cannot_be_recoloured(words, says, inputs, monkeypatch):
         zoo.HairSegmenter, "masks", lambda _, frames, **__: (np.zeros((64, 80)) for _ in frames)
     )
     before = contents(inputs)
-    said = call("hair.py", *words.split(), "--model", "model", status=1).stderr
+    said = call("hair", *words.split(), "--model", "model", status=1).stderr
     assert re.match(says, said.splitlines()[0]), said
     assert contents(inputs) == before
 
@@ -275,7 +275,7 @@ def test_hardly_any_hair_is_said_once(tmp_path, inputs, monkeypatch):
     film = write_film(tmp_path / "film.mp4")
     options = "--model", inputs / "model", "--output", tmp_path / "new.mp4"
     for words in ([film, *options], [inputs / "a.png", *options[:-1], tmp_path / "new.png"]):
-        first, second, *rest = call("hair.py", *words).stdout.splitlines()
+        first, second, *rest = call("hair", *words).stdout.splitlines()
         assert "hair" in first
         assert second.startswith("Note: hardly any hair was found; the network expects a face")
         assert len(rest) == 1
@@ -290,7 +290,7 @@ def test_photographs_keep_their_transparency(tmp_path, inputs, monkeypatch):
     monkeypatch.setattr(zoo.HairSegmenter, "masks", mask)
     for name in ("b.png", "b.webp", "b.jpg"):
         said = call(
-            "hair.py", tmp_path / "a.png", "--model", inputs / "model", "--output", tmp_path / name
+            "hair", tmp_path / "a.png", "--model", inputs / "model", "--output", tmp_path / name
         ).stdout
         assert ("transparent parts are white" in said) == (name == "b.jpg")
         made = np.asarray(Image.open(tmp_path / name))
@@ -308,7 +308,7 @@ def test_a_video_keeps_its_sound_times_and_orientation(turned, tmp_path, inputs,
     monkeypatch.setattr(zoo.HairSegmenter, "masks", lambda _, frames, **__: (mask for _ in frames))
     monkeypatch.setattr(hair, "table_of", lambda *given: seen.append(given[1]) or table_of(*given))
     options = "--model", inputs / "model", "--output", tmp_path / "dyed.mp4"
-    said = call("hair.py", film, "--colour", "blue", *options).stdout
+    said = call("hair", film, "--colour", "blue", *options).stdout
     assert re.match(r"film.mp4: 4 frames, hair found in [\d.]+ s per frame\nWrote .*dyed.mp4.", said)
     before, kept, rotation = read_film(film)
     assert (kept[0], len(kept[3]) > 0, abs(rotation)) == (TIMES, True, 90 * turned)

@@ -202,7 +202,7 @@ def test_masks_that_would_be_misread_are_refused(tmp_path):
 def train(folder: Path, *options: object, status: int = 0) -> str:
     """The output of a short training on a folder."""
     options = "--data", folder, "--steps", 1, "--batch", 1, "--save-every", 1, *options
-    said = call("train.py", "--model", "segnet", "--output", folder / "run", *options, status=status)
+    said = call("train", "--model", "segnet", "--output", folder / "run", *options, status=status)
     return said.stderr if status else said.stdout
 
 
@@ -220,7 +220,7 @@ def test_label_maps_have_the_numbers_of_masks(masks, table, labels, mode, said, 
     printed = train(folder)
     assert f"images/0.png has the mask {folder}/masks/0.png, and so on." in printed
     model, options = zoo.from_pretrained(folder / "run/segnet"), ("--output", folder / "x.png")
-    first = call("predict.py", folder / "run/segnet", folder / "images/0.png", *options).stdout
+    first = call("predict", folder / "run/segnet", folder / "images/0.png", *options).stdout
     assert first.startswith(f"Numbers in the label maps: {said}")
     image = Image.open(folder / "x-0.png")
     assert image.mode == mode

@@ -113,7 +113,7 @@ def arguments_model(kind: Any) -> type[BaseModel]:
 
 
 def arguments_of(kind: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call of a class by name, with defaults.
+    """The arguments with which a class is called, by name, with defaults.
 
     Raises:
         TypeError: If one is missing or unknown.

@@ -132,11 +132,11 @@ def train(
                 model.load_weights(list(zip(names, statistics, strict=True)), strict=False)
             mx.eval(loss, stop, model.state, optimizer.state)
 
-            done, stopped = done + 1, stop.item() > 0
+            done, stopped = done + 1, bool(stop.item())
             evaluates = done % (evaluate_every or save_every) == 0 or done == steps
             saves = evaluates or done % save_every == 0 or stopped
             check_finite(done, loss, state_of(model, optimizer) if saves else {})
-            losses.append(loss.item())
+            losses.append(float(loss.item()))  # type: ignore[arg-type]
             rows.append([done, losses[-1], optimizer.learning_rate.item(), math.nan])
             progress.after_step(done, losses[-1])
             say_if_it_rises([row[2] for row in rows[-2:]], len(losses) == 1, steps, progress)
@@ -210,7 +210,7 @@ def cost_of(model: nn.Module, side: int, batch: int) -> tuple[float, float]:
         started = time.perf_counter()
         mx.eval(step(model, mx.zeros((1, small, small, 3))))
         seconds = time.perf_counter() - started
-    parameters = sum(value.nbytes for _, value in tree_flatten(model.parameters()))
+    parameters = sum(value.nbytes for value in dict(tree_flatten(model.parameters())).values())
     # Weights and gradients, and later two averages of gradients; the rest grows with the pixels.
     inside = max(0, mx.get_peak_memory() - 2 * parameters)
     return seconds * ratio, inside * ratio + 4 * parameters

@@ -110,7 +110,7 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
             if packet.stream is stream:
                 yield from ((frame, picture_of(frame)) for frame in packet.decode())
             elif packet.dts is not None:
-                packet.stream = copies[packet.stream]
+                packet.stream = copies[packet.stream]  # type: ignore[index]
                 made.mux(packet)
 
     brightness, seconds, count, share = None, 0.0, 0, 0.0
@@ -121,7 +121,9 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
             raise ValueError(f"{path} has no pictures.")
         with av.open(path) as film, replacing(target) as partial, av.open(partial, "w") as made:
             stream, (height, width, _) = film.streams.video[0], picture_of(first).shape
-            copies = {each: made.add_stream_from_template(each) for each in film.streams.audio}
+            copies: dict[Any, Any] = {
+                each: made.add_stream_from_template(each) for each in film.streams.audio
+            }
             settings = {"height": height, "width": width, "time_base": stream.time_base, "pix_fmt": "yuv420p"}
             settings |= {name: getattr(first, name) for name in SPACES}
             written = made.add_stream("libx264", stream.average_rate, {"crf": "18"}, **settings)

@@ -7,13 +7,13 @@
     python -m mlx_unpool_zoo train --data photos --resume --steps 600    continue, also after the last step
     mlx.launch -n 2 --backend ring -- python -m mlx_unpool_zoo train --data photos      in two processes
 
-docs/own_images.md lists other layouts of folders, polygons, the formats of masks and the tables of classes. The pixels of a mask are labels (numbers) or colours. The classes are in photos/classes.txt, one per
-line, "number name red green blue" or only the name; without a file they are those that occur in the masks.
-255 is ignored if masks show that it is no class, and so are classes called "unlabelled" or "void". The
-program prints what it understood, and draws the first masks on their images (data.png).
-All images are held in memory. The folder --output gets the model with the best validation mean IoU of all
-checkpoints (a folder of the zoo, for predict and app), its metrics (JSON), a figure, the log (CSV) and a
-checkpoint.
+docs/own_images.md lists other layouts of folders, polygons, the formats of masks and the tables of classes.
+The pixels of a mask are labels (numbers) or colours. The classes are in photos/classes.txt, one per line,
+"number name red green blue" or only the name; without a file they are those that occur in the masks. 255 is
+ignored if masks show that it is no class, and so are classes called "unlabelled" or "void". The program
+prints what it understood, and draws the first masks on their images (data.png). All images are held in
+memory. The folder --output gets the model with the best validation mean IoU of all checkpoints (a folder of
+the zoo, for predict and app), its metrics (JSON), a figure, the log (CSV) and a checkpoint.
 """
 
 import argparse

@@ -152,7 +152,7 @@ def splits_among(paths: Iterable[Path]) -> dict[str, Path]:
     """The paths whose names mean a split, such as train, Train, train2017 or train_images."""
     found: dict[str, Path] = {}
     for path in sorted(paths):
-        split = SPLITS.get(re.sub(r"\d{4}$|_images$", "", path.stem.lower()))
+        split = SPLITS.get(re.sub(r"(\d{4})?(_images)?$", "", path.stem.lower()))
         if split and found.setdefault(split, path) != path:
             raise ValueError(f"{found[split]} and {path.name} are both for {split}: pass one as --data.")
     return {split: found[split] for split in dict.fromkeys(SPLITS.values()) if split in found}

@@ -83,7 +83,8 @@ def meaning_of(masks: list[Mask], table: Table | None) -> Meaning:
         entries = [entry | {"label": value} for value, entry in zip(values, classes)]
     kept = [c for c in entries if not (is_ignored(c) and c.get("label") in (-1, IGNORED))]
     if not 2 <= len(kept) < IGNORED:
-        raise ValueError(f"masks must have 2 to {IGNORED - 1} classes, but have {len(kept)}.")
+        many = ": are they photographs, or numbers of objects?" if len(kept) > 1 else "."
+        raise ValueError(f"masks must have 2 to {IGNORED - 1} classes, but have {len(kept)}{many}")
     indices = dict.fromkeys(border, IGNORED)
     for value, entry in zip(values, entries):
         indices[value] = IGNORED if is_ignored(entry) or entry not in kept else kept.index(entry)

@@ -199,9 +199,10 @@ def read_picture(path: Path, model: Any) -> np.ndarray:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
     if problem := few_left(facts, made):
-        low, high = values.min(), values.max()
-        if values.dtype.kind != "f":
-            low, high = min(low, 0), 2 ** int(high).bit_length() - 1
         learned = "the model learned from {:g} to {:g}".format(*how.get("range", (0, 65535)))
+        own = values.min(), values.max()
+        bits = min(0, own[0]), 2 ** int(own[1]).bit_length() - 1  # such as 0 to 4095
+        fits = values.dtype.kind != "f" and not few_left(facts, scaled(values, {"range": bits}))
+        low, high = bits if fits else own
         raise ValueError(f"{problem}: {learned}. For its own values, pass --range {low:g} {high:g}.")
     return made if model.picture_channels > 1 else np.array(Image.fromarray(made).convert("L"))

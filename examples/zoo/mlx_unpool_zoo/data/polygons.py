@@ -208,7 +208,7 @@ def placed(name: str, path: Path, images: Path, by_name: dict[str, list[Path]]) 
 def draw_coco(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
     """Draw polygons (lists of x and y) and run lengths as pycocotools does, the larger ones first."""
     mask, (width, height) = pycocotools(), canvas.size
-    runs = []
+    runs, drawn = [], np.zeros((width, height), np.uint8)  # run lengths go down the columns
     for number, shape in shapes:
         if isinstance(shape, list):
             parts = [points_of(part, canvas.size).ravel().tolist() for part in shape]
@@ -221,10 +221,11 @@ def draw_coco(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
     for number, run in sorted(runs, key=lambda each: mask.area(each[1]), reverse=True):
         with warnings.catch_warnings():  # about its own use of NumPy
             warnings.simplefilter("ignore", DeprecationWarning)
-            inside = mask.decode(run)
-        if inside.sum() != mask.area(run):  # decode does not set the pixels after the last run
+            inside = mask.decode(run).T
+        if np.count_nonzero(inside) != mask.area(run):  # decode does not set the pixels after the last run
             raise ValueError("the run lengths of a shape do not fill the picture.")
-        canvas.paste(number, mask=Image.fromarray(inside * np.uint8(255)))
+        np.copyto(drawn, number, where=inside.view(bool))
+    canvas.paste(Image.fromarray(np.ascontiguousarray(drawn.T)))
 
 
 def yolo(needed: dict[Path, Path], folder: Path, near: Sequence[Path]) -> Found:
