@@ -14,7 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import reference
-from support.arrays import FLOATS, INTEGERS, Layout, copies_bits, generated_cases, irregular_cases, planes
+from support.arrays import (
+    FLOATS,
+    INTEGERS,
+    Layout,
+    copies_bits,
+    generated_cases,
+    irregular_cases,
+    planes,
+    with_far_elements,
+    with_many_channels,
+)
 from support.properties import check_case, check_unpool, draws
 
 import mlx_unpool
@@ -46,6 +56,19 @@ def test_generated_pools(seed):
 def test_generated_pools_with_a_long_axis(seed):
     """So many rows that what depends on the row alone is computed by arithmetic instead of from tables."""
     check_case(*generated_cases(1, seed, DTYPES, adjacent=0.25, long=True))
+
+
+@draws(60, shrink=False)
+@given(SEEDS)
+def test_generated_pools_with_many_channels(seed):
+    check_case(with_many_channels(*generated_cases(1, seed, DTYPES, adjacent=0.5), seed))
+
+
+@draws(60, shrink=False)
+@given(SEEDS)
+def test_generated_pools_whose_elements_are_far_apart(seed):
+    """The distance between elements, times the positions of the other axes, can exceed 2^31."""
+    check_case(with_far_elements(*generated_cases(1, seed, DTYPES), seed))
 
 
 # Negative numbers wrap around in unsigned dtypes.

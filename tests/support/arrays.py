@@ -240,3 +240,24 @@ def planes(layout, size, dtype, choose: random.Random, random_) -> np.ndarray:
         number = (random_.random((*shape, 1)) > ends.reshape(-1, *[1] * len(size), 5)).sum(axis=-1)
         x = np.where(number < 5, special[number % 5], x)
     return x if dtype in INTEGERS else to_numpy(mx.array(x).astype(dtype)).astype(np.float32)
+
+
+def with_many_channels(case: Case, seed: int) -> Case:
+    """The same call with 16, 64 or 128 channels, at which the CPU backend chooses other strategies."""
+    layout = replace(case.layout, channels=(16, 64, 128)[seed % 3])
+    drawn = planes(layout, case.size, case.dtype, random.Random(seed), np.random.default_rng(seed))
+    return replace(case, layout=layout, planes=drawn)
+
+
+def with_far_elements(case: Case, seed: int) -> Case:
+    """The same call with two elements along the first axis, so far apart that one is in the padding."""
+    choose, length = random.Random(seed), case.size[0]
+    dilation = min(choose.randint(2 ** choose.randint(5, 30), 2**31), 2**31 - 1)
+    stride, before, after = dilation - 1, dilation - 1, dilation - 1
+    if choose.random() < 0.5:
+        stride, total = choose.choice((1, 2, 3)), dilation + choose.randint(1 - length, 3)
+        before = choose.randint(max(0, total - dilation), min(dilation, total))
+        after = total - before
+    ours = {"kernel": 2, "stride": stride, "padding": (before, after), "dilation": dilation}
+    parameters = {name: (n, *getattr(case.pool, name)[1:]) for name, n in ours.items()}
+    return replace(case, pool=replace(case.pool, **parameters), same=False)
