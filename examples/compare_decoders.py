@@ -86,7 +86,7 @@ def runs_of(arguments: Namespace) -> dict[str, Namespace]:
             run.learning_rate = arguments.learning_rate or LEARNING_RATES[decoder]
             run.decoder, run.seed, run.output = decoder, seed, arguments.output / f"{decoder}-seed{seed}"
             run.model, run.side, run.crop, run.compile = "segnet", None, None, False
-            run.encoder = run.class_weights = None
+            run.encoder = run.class_weights = run.range = run.threshold = None
     return runs
 
 
