@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -122,8 +120,5 @@ def convert(arguments: argparse.Namespace) -> str:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status."""
-    arguments = parser().parse_args(words)
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
-        print(convert(arguments))
+    print(convert(parser().parse_args(words)))
     return 0
