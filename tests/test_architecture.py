@@ -58,7 +58,7 @@ model
 near_ties saving
 published pytorch
 about checkpoints pictures
-classes files hair_colour layers messages metrics
+classes files hair_colour layers messages metrics pickles
 """
 
 

@@ -15,7 +15,7 @@ from mlx_unpool_zoo.classes import not_drawn
 from mlx_unpool_zoo.commands.app import Page
 from mlx_unpool_zoo.data import read
 from mlx_unpool_zoo.data.layouts import find
-from mlx_unpool_zoo.data.pictures import read_picture
+from mlx_unpool_zoo.data.pictures import range_of, read_picture
 from mlx_unpool_zoo.drawing import overlaid
 from PIL import Image, ImageFilter
 
@@ -57,6 +57,8 @@ IN_ONE = ("images/{s}/{k}.jpg", "masks/{s}/{k}.png")
         (IN_ONE, "car train bus", "", {"train": 6}),  # a class
         (IN_ONE, "train", "", {"train": 2}),
         (IN_ONE, "", "images/.thumbs/val/a.jpg images/.thumbs/train/a.jpg", {"train": 2}),
+        (IN_ONE, "train val", "images/.cache/x.jpg", {"train": 2, "validation": 2}),
+        (("images/x/{k}.jpg", "masks/x/{k}.png"), "", "images/.thumbs/q.jpg", {"train": 2}),
         (IN_ONE, "train val", "images/test/a.jpg", "test has no masks, and is not"),
         (IN_ONE, "train val", "images/test/a.jpg masks/test/readme.md", "test has no masks, and is not"),
         (("{s}/{k}.png", "{s}/{k}_mask.png"), "train", "test/1.png test/10.png", "test has no masks, and"),
@@ -297,6 +299,10 @@ def test_the_range_is_that_of_the_classes_without_hot_pixels(colour, tmp_path):
     expected = ((DEEP - low) * 255 / (high - low)).round().clip(0, 255)
     assert np.array_equal(records["train"].pairs[0][0], np.dstack([expected] * 3))
     assert read([tmp_path], 256, ends=[19_000, 25_000])["train"].ends == [19_000, 25_000]
+
+
+def test_one_hot_pixel_of_a_small_class_is_outside_the_range():
+    assert range_of([np.array([[*range(100), 65535]])], [np.zeros((1, 101), np.uint8)]) == [1, 99]
 
 
 FLOATS = (DEEP / 65536).astype(np.float32)

@@ -18,7 +18,7 @@ from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .about import CITATIONS, Facts, Size
 from .classes import CAMVID
-from .layers import BatchNorm
+from .layers import BatchNorm, DilatedConv2d, DoublingConv2d
 from .model import Model
 
 
@@ -67,7 +67,7 @@ class Bottleneck(Branch):
             self.conv21 = nn.Conv2d(narrow, narrow, (1, 5), padding=(0, 2), bias=False)
             self.conv22 = nn.Conv2d(narrow, narrow, (5, 1), padding=(2, 0), bias=False)
         else:
-            self.conv2 = nn.Conv2d(narrow, narrow, 3, padding=dilation, dilation=dilation)
+            self.conv2 = DilatedConv2d(narrow, narrow, 3, padding=dilation, dilation=dilation)
         self.conv3 = nn.Conv2d(narrow, channels, 1, bias=False)
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -101,7 +101,7 @@ class Up(Branch):
         super().__init__(narrow, outputs, dropout)
         self.main_conv = nn.Conv2d(inputs, outputs, 1)
         self.convt1 = nn.ConvTranspose2d(inputs, narrow, 1, bias=False)
-        self.convt2 = doubling(narrow, narrow)
+        self.convt2 = DoublingConv2d(narrow, narrow)
         self.convt3 = nn.ConvTranspose2d(narrow, outputs, 1, bias=False)
         self.unpool = MaxUnpool2d(2)
 
@@ -109,11 +109,6 @@ class Up(Branch):
         branch = self.branch(x, self.convt1, self.convt2, self.convt3)
         main = self.unpool(self.main_conv(x), indices, output_size=branch.shape)
         return self.activation(branch + main)
-
-
-def doubling(inputs: int, outputs: int) -> nn.Module:
-    """The transposed convolution that doubles height and width."""
-    return nn.ConvTranspose2d(inputs, outputs, 3, stride=2, padding=1, output_padding=1, bias=False)
 
 
 def dilated_stage() -> list[nn.Module]:
@@ -160,7 +155,7 @@ class ENet(Model):
         self.stage3 = dilated_stage()
         self.stage4 = [Up(128, 64), Bottleneck(64), Bottleneck(64)]
         self.stage5 = [Up(64, 16), Bottleneck(16)]
-        self.fullconv = doubling(16, num_classes)
+        self.fullconv = DoublingConv2d(16, num_classes)
 
     def __call__(self, x: mx.array) -> mx.array:
         """Class scores (N, H, W, num_classes) of images (N, H, W, 3)."""

@@ -110,7 +110,7 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
             if packet.stream is stream:
                 yield from ((frame, picture_of(frame)) for frame in packet.decode())
             elif packet.dts is not None:
-                packet.stream = copies[packet.stream]  # type: ignore[index]
+                packet.stream = copies[packet.stream]
                 made.mux(packet)
 
     brightness, seconds, count, share = None, 0.0, 0, 0.0

@@ -99,7 +99,7 @@ def rows(counts: Counts, table: Table) -> Iterator[Row]:
     """
     numbers, colours = {number for number, _ in counts}, {colour for _, colour in counts} - {BORDER[1]}
     labels, shades, n = labels_of(table), shades_of(table), len(table)
-    front, named = [{"name": "background"}, *table], any(is_background(c) for c in table)
+    front, has_0 = [{"name": "background"}, *table], 0 in labels or any(map(is_background, table))
     two = sorted(numbers - {IGNORED}) if len(numbers) > 2 else sorted(numbers)
     if not table:
         yield False, levels(numbers), [{"name": str(value)} for value in levels(numbers)], ""
@@ -114,16 +114,12 @@ def rows(counts: Counts, table: Table) -> Iterator[Row]:
     if labels:
         yield False, labels, table, ""
         yield True, shades, table, ""
-        yield False, [0, *labels] if not (named or 0 in labels) else [], front, BACKGROUND
+        yield False, [] if has_0 else [0, *labels], front, BACKGROUND
     elif agrees(counts, shades):
         yield False, positions(table, numbers), table, ""
-        yield False, [*range(1, n + 1)] if 0 not in numbers else [], table, ONE
-        yield (
-            False,
-            [*range(n + 1)] if mostly_0(counts) and not has_background(table) else [],
-            front,
-            BACKGROUND,
-        )
+        yield False, [] if 0 in numbers else [*range(1, n + 1)], table, ONE
+        is_0 = mostly_0(counts) and not has_background(table)
+        yield False, [*range(n + 1)] if is_0 else [], front, BACKGROUND
 
 
 # Parts of them.
