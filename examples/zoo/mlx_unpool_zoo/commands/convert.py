@@ -15,8 +15,6 @@ import argparse
 import hashlib
 import json
 import re
-import sys
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -131,8 +129,5 @@ def convert(arguments: argparse.Namespace) -> str:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status."""
-    arguments = parser().parse_args(words)
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
-        print(convert(arguments))
+    print(convert(parser().parse_args(words)))
     return 0
