@@ -116,7 +116,8 @@ class Model(nn.Module):
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
         """The class index of every position of images: its position in ``about.classes``.
 
-        Images are processed one by one in evaluation mode. The mode of the model does not change. Images
+        Images are processed one by one in evaluation mode. The mode of the model does not change, so threads
+        can share it; call ``mx.eval(model.parameters())`` before a new model is used in another thread. Images
         whose shorter side is larger than ``about.input["side"]`` are scaled down, and their classes up again.
 
         Args:
