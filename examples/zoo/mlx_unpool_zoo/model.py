@@ -117,7 +117,7 @@ class Model(nn.Module):
         """The class index of every position of images: its position in ``about.classes``.
 
         Images are processed one by one in evaluation mode. The mode of the model does not change, so threads
-        can share it; call ``mx.eval(model.parameters())`` before a new model is used in another thread. Images
+        can share it; before another thread uses a new model, call ``mx.eval(model.parameters())``. Images
         whose shorter side is larger than ``about.input["side"]`` are scaled down, and their classes up again.
 
         Args:
