@@ -84,6 +84,9 @@ def main() -> int:
     model = zoo.from_pretrained(arguments.model)
     far = export(model, [tuple(shape) for shape in arguments.shape], arguments.file)
     size = arguments.file.stat().st_size / 2**20
+    how = model.about.input
+    if ends := how.get("range") or ([0, how["white_level"]] if "white_level" in how else None):
+        print("Inputs: before the normalisation, {:g} to {:g} are 0 to 255, others clipped.".format(*ends))
     print(f"{arguments.file}: {size:.1f} MiB, scores differ from the model's by {far:.0e} of their range.")
     return 0
 

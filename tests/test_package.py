@@ -99,7 +99,7 @@ def test_without_mlx_one_line_says_what_to_install(clean, tmp_path):
     python, packages = clean
     for build in ("cpu", "cuda13"):
         extra = f"[zoo,{build}]" if sys.platform == "linux" else "[zoo]"
-        for module, says in (("mlx_unpool", "[cpu]"), ("mlx_unpool_zoo.convert", extra)):
+        for module, says in (("mlx_unpool", "[cpu]"), ("mlx_unpool_zoo", extra)):
             run = {"cwd": tmp_path, "capture_output": True, "text": True}
             (line,) = subprocess.run([python, "-m", module], **run).stderr.splitlines()
             assert f'pip install "mlx-unpool{says} @ git+https://' in line

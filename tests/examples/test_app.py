@@ -15,7 +15,9 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from helpers.masks import TURNED
 from helpers.programs import ROOT, call, environment, free_ports
 from helpers.small_models import randomised, small_model
 from mlx_unpool_zoo.commands import app
-from mlx_unpool_zoo.hair_colour import brightness_of, colour_of, table_of
+from mlx_unpool_zoo.hair_colour import brightness_of, colour_of, recoloured, table_of
 from PIL import Image
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
@@ -37,9 +39,9 @@ RGBA = np.random.default_rng(0).integers(0, 256, (40, 60, 4), np.uint8)
 
 
 @contextlib.contextmanager
-def served(model: zoo.Model) -> Iterator[int]:
+def served(model: zoo.Model, port: int | None = None) -> Iterator[int]:
     """Serve the page of a model in another thread; the port."""
-    page, (port,), loop = app.Page(model), free_ports(), asyncio.new_event_loop()
+    page, port, loop = app.Page(model), port or free_ports()[0], asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result(60)
@@ -62,7 +64,9 @@ def hair(tmp_path_factory) -> Iterator[tuple[zoo.HairSegmenter, int, Path]]:
 
 
 def talk(port: int, **options: Any) -> ClientConnection:
-    return connect(f"ws://127.0.0.1:{port}/talk", origin=f"http://127.0.0.1:{port}", **options)
+    (identity,) = re.findall(rb"identity&quot;: &quot;(\w+)", get(port, "/")[1])
+    address = f"ws://127.0.0.1:{port}/talk?{identity.decode()}"
+    return connect(address, origin=f"http://127.0.0.1:{port}", **options)
 
 
 def ask(page: ClientConnection, rgba: np.ndarray | None = None, **question: Any) -> tuple[dict, Any]:
@@ -77,9 +81,9 @@ def ask(page: ClientConnection, rgba: np.ndarray | None = None, **question: Any)
     return answer, np.frombuffer(page.recv(), np.uint8).reshape(rgba.shape[:2])
 
 
-def get(port: int, path: str, *hosts: str) -> tuple[int, bytes, dict[str, str]]:
+def get(port: int, path: str, *hosts: str, method: str = "GET") -> tuple[int, bytes, dict[str, str]]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.putrequest("GET", path, skip_host=bool(hosts))
+    connection.putrequest(method, path, skip_host=bool(hosts))
     for host in hosts:
         connection.putheader("Host", host)
     connection.endheaders()
@@ -90,19 +94,20 @@ def get(port: int, path: str, *hosts: str) -> tuple[int, bytes, dict[str, str]]:
 def test_masks_and_tables_are_those_of_the_model(hair):
     model, port, _ = hair
     with talk(port) as page, talk(port) as other:
-        answer, mask = ask(page, RGBA, colour="#2f6bd0")
-        expected = model.mask(RGBA[..., :3])
+        answer, mask = ask(page, RGBA, colours=["#2f6bd0", "copper"])
+        expected = model.mask(RGBA[..., :3], squares=True)
         assert (mask == (expected * 255).round()).all()
         assert answer["brightness"] == brightness_of(RGBA[..., :3], expected)
-        table = table_of(colour_of("blue"), answer["brightness"]).round()
-        assert answer["table"] == table.tolist()
-        assert ask(page, colour="blue", brightness=answer["brightness"])[0]["table"] == table.tolist()
+        colours = map(colour_of, ("blue", "copper"))
+        tables = [table_of(colour, answer["brightness"]).round().tolist() for colour in colours]
+        assert answer["tables"] == tables
+        assert ask(page, colours=["copper"], brightness=answer["brightness"])[0]["tables"] == tables[1:]
         frames = [np.roll(RGBA, n, 1) for n in range(2)]
-        masks = [(mask * 255).round() for mask in model.masks(frame[..., :3] for frame in frames)]
+        masks = [(mask * 255).round() for mask in model.masks((f[..., :3] for f in frames), squares=True)]
         for video in range(2):  # the mask of the frame before is not that of another page or of another video
             for number, frame in enumerate(frames):
                 assert (ask(page, frame, frame=number)[1] == masks[number]).all(), video
-                assert (ask(other, frames[0], frame=0)[1] == masks[0]).all()
+                assert ask(other, RGBA[::-1], frame=0)[1] is not None
 
 
 @pytest.mark.parametrize("name", ["enet", "segnet", "quicknat"])  # the last one for grey pictures
@@ -117,18 +122,45 @@ def test_classes_are_those_that_the_model_predicts(name):
         assert all(entry["name"].encode() in get(port, "/")[1] for entry in model.about.classes)
 
 
+# Headers of every file, and the answers to other requests.
+SAFE = {
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+SELF, NONE = (
+    ("script-src", "worker-src", "style-src"),
+    ("default-src", "base-uri", "form-action", "frame-ancestors"),
+)
+POLICY = dict.fromkeys(SELF, "'self'") | dict.fromkeys(NONE, "'none'") | {"img-src": "data:"}
+ANSWERS = {
+    **{
+        ("GET", "/talk"): 426,
+        ("GET", "/page"): 404,
+        ("GET", "/../app.py"): 404,
+        ("GET", "//etc/passwd"): 404,
+    },
+    **{("GET", "/page.js/../../app.py"): 404, ("GET", "/%2e%2e/app.py"): 404},
+    **{(method, path): 405 for method in ("POST", "PUT", "DELETE", "HEAD") for path in ("/", "/talk")},
+}
+
+
 def test_only_this_page_is_served_and_only_to_itself(hair):
     port, content = hair[1], {}
-    here = f"127.0.0.1:{port}"
+    here, sockets = f"127.0.0.1:{port}", f"'self' ws://127.0.0.1:{port} ws://localhost:{port}"
     for path in ("/", "/page.js", "/pictures.js", "/page.css", "/portrait.jpg", "/?x"):
         status, content[path], headers = get(port, path)
         assert status == 200
-        rules = headers["Content-Security-Policy"].split("; ")
-        assert {"default-src 'none'", "frame-ancestors 'none'"} <= {*rules}
+        rules = headers.pop("Content-Security-Policy").split("; ")
+        assert dict(rule.split(" ", 1) for rule in rules) == POLICY | {"connect-src": sockets}
+        assert SAFE.items() <= headers.items()
     assert content["/portrait.jpg"] == PORTRAIT.read_bytes()
+    assert b'<noscript><p class="note">This page needs JavaScript' in content["/"]
     assert b"{" not in content["/"].partition(b"<body")[0]  # every placeholder is replaced
-    for path in ("/../app.py", "/page.js/../../app.py", "/%2e%2e/app.py", "//etc/passwd", "/page"):
-        assert get(port, path)[0] == 404
+    for (method, path), status in ANSWERS.items():
+        assert get(port, path, method=method)[0] == status
+    with pytest.raises(OSError):  # noqa: PT011 - the kind depends on the system
+        socket.create_connection(("127.0.0.2", port), 5)  # another address of this computer
     evil = "evil.example"
     for hosts in ([evil], [f"{evil}:{port}"], ["127.0.0.1"], [here, evil], [here, here], [f"{here}.a"]):
         assert get(port, "/", *hosts)[0] == 403
@@ -140,6 +172,17 @@ def test_only_this_page_is_served_and_only_to_itself(hair):
             pass
 
 
+REASONS = {  # in the close frame
+    **dict.fromkeys(("{", b"\xff", "[" * 10**5), "Invalid JSON"),
+    '{"brightness": NaN}': "brightness Input should be",
+    **{"[]": "should be an object", "3": "should be an object", b"x" * 9 * 2**20: "too big"},
+    '{"width": 65536, "height": 1}': "width Input should be less than or equal to 65535",
+    '{"width": 1449, "height": 1448}': "pictures must have at most 2097152 pixels, but got 2098152",
+    json.dumps({"colours": ["x" * 101]}): "colours.0 String should have at most 100 characters",
+    json.dumps({"colours": ["red"] * 5}): "colours List should have at most 4 items",
+}
+
+
 def test_wrong_questions_get_an_error_or_close_the_connection(hair, caplog):
     port = hair[1]
     with talk(port) as page:
@@ -147,22 +190,68 @@ def test_wrong_questions_get_an_error_or_close_the_connection(hair, caplog):
             page.send(json.dumps({"height": 1, "width": 1}))
             page.send(wrong.tobytes())
             assert "cannot reshape" in json.loads(page.recv())["error"]
-        assert "'colour' must be" in ask(page, RGBA, colour="nice")[0]["error"]
+        assert "'colour' must be" in ask(page, RGBA, colours=["nice"])[0]["error"]
         assert ask(page, RGBA)[1] is not None  # the connection still works
-    for text in ("{", "[]", "3", '{"brightness": NaN}', '{"width": 4e6, "height": 1}', b"\xff", "[" * 10**5):
+    for text, reason in REASONS.items():
         with talk(port) as page:
+            assert not page.protocol.extensions  # no compression
             page.send(text)
-            with pytest.raises(ConnectionClosed):
+            with pytest.raises(ConnectionClosed, match=reason):
                 page.recv(60)
-    with talk(port) as page:
-        page.send(b"x" * (5 * 1024**2))
-        with pytest.raises(ConnectionClosed, match="too big"):
-            page.recv(60)
+    address, origin = f"ws://127.0.0.1:{port}/talk?other", f"http://127.0.0.1:{port}"
+    with connect(address, origin=origin) as page, pytest.raises(ConnectionClosed, match="Another model runs"):
+        page.recv(60)
     for request in (b"", b"GET", b"POST / HTTP/1.1\r\n\r\n", b"\xff\n\n"):  # not of a browser
         with socket.create_connection(("127.0.0.1", port)) as raw:
             raw.sendall(request)
     assert get(port, "/")[0] == 200
     assert not caplog.records
+
+
+def test_a_lack_of_memory_is_an_answer(hair, monkeypatch):
+    monkeypatch.setattr(zoo.HairSegmenter, "mask", lambda *_, **__: np.zeros(2**50))
+    with talk(hair[1]) as page:
+        assert "allocate" in ask(page, RGBA)[0]["error"]
+        monkeypatch.undo()
+        assert ask(page, RGBA)[1] is not None
+
+
+def test_a_page_that_reads_nothing_is_disconnected(hair, monkeypatch):
+    monkeypatch.setattr(app, "LIMIT", 0.5)
+
+    def send(page: ClientConnection) -> None:
+        for _ in range(15_000):  # less than the 40 seconds after which a ping without an answer ends it
+            page.send(json.dumps({"colours": ["red"] * 4}))
+            time.sleep(1e-3)
+
+    with talk(hair[1], max_queue=1) as page, pytest.raises(ConnectionClosed):
+        send(page)
+
+
+def test_a_waiting_browser_and_too_many_connections(hair, tmp_path):
+    """A browser of the terminal, which ends when it has the page; 90 connections at a limit of 60 files."""
+    (port,), script, seen = free_ports(), tmp_path / "browser.py", tmp_path / "seen"
+    script.write_text(
+        f"import sys, urllib.request, pathlib\n"
+        f"found = urllib.request.urlopen(sys.argv[1], timeout=60).status\n"
+        f"pathlib.Path({str(seen)!r}).write_text(str(found))"
+    )
+    words = f"{sys.executable} -m mlx_unpool_zoo app {hair[2]} --port {port}"
+    browser = {"BROWSER": f"{sys.executable} {script} %s"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = ["sh", "-c", f"ulimit -n 60; exec {words}"]
+    with subprocess.Popen(command, env=environment() | browser, **pipes) as program:
+        assert f"The page is at http://127.0.0.1:{port}." in program.stdout.readline()
+        while not seen.exists() or not seen.read_text():
+            assert program.poll() is None
+        with contextlib.ExitStack() as stack:
+            for _ in range(90):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            time.sleep(2)
+        assert get(port, "/")[0] == 200
+        program.terminate()
+        assert re.fullmatch("Too many connections: .*\n", program.communicate(timeout=60)[1])
+    assert seen.read_text() == "200"
 
 
 def test_problems_of_the_start_are_one_line(tmp_path, monkeypatch):
@@ -279,11 +368,21 @@ def shown(page: Any, side: str) -> np.ndarray:
 
 
 @pytest.mark.external
-@pytest.mark.parametrize("size", [(512, 512), (700, 300), (1100, 1400)])  # sent as it is, or as 512 x 512
-def test_a_download_is_what_hair_py_writes(size, hair, open_page, tmp_path):
-    Image.open(PORTRAIT).resize(size).save(tmp_path / "a.b.png")
+@pytest.mark.parametrize(
+    ("mode", "size"),
+    [
+        *product(["RGB"], [(512, 512), (1100, 1400)]),
+        *product(["RGBA"], [(700, 300), (1280, 720), (600, 1500)]),
+    ],
+)
+def test_a_download_is_what_hair_py_writes(mode, size, hair, open_page, tmp_path):
+    """Sizes that are sent unchanged or reduced, in one square or several, with and without transparency."""
+    picture = Image.open(PORTRAIT).resize(size)
+    if mode == "RGBA":
+        picture.putalpha(Image.linear_gradient("L").resize(size))
+    picture.save(tmp_path / "a.b.png")
     options = "--model", hair[2], "--colour", "blue", "--output", tmp_path / "expected.png"
-    call("hair.py", tmp_path / "a.b.png", *options)
+    call("hair", tmp_path / "a.b.png", *options)
     page = open_page(hair[1])
     page.locator("input[title=blue]").check()
     page.set_input_files("#files", tmp_path / "a.b.png")
@@ -291,12 +390,19 @@ def test_a_download_is_what_hair_py_writes(size, hair, open_page, tmp_path):
     with page.expect_download() as download:
         page.locator("figure").first.get_by_text("Download").click()
     assert download.value.suggested_filename == "a.b-hair.png"
-    files = download.value.path(), tmp_path / "expected.png"
-    found, expected = (np.asarray(Image.open(path).convert("RGB")).astype(int) for path in files)
-    assert (np.abs(found - expected) > 2).mean() < 1e-3  # masks have 8 bits
-    changed, wanted = ((picture != Image.open(tmp_path / "a.b.png")).any(-1) for picture in (found, expected))
-    assert (changed & wanted).sum() / (changed | wanted).sum() > 0.99
-    assert wanted.mean() > 0.05
+    found, expected = Image.open(download.value.path()), Image.open(tmp_path / "expected.png")
+    alphas = [np.asarray(each.convert("RGBA"))[..., 3] for each in (found, expected, picture)]
+    assert all(np.array_equal(alpha, alphas[2]) for alpha in alphas)
+    for colour in ("black", "white"):  # how they look on both
+        ground = Image.new("RGBA", size, colour)
+        seen, wanted, before = (
+            np.asarray(Image.alpha_composite(ground, each.convert("RGBA")))[..., :3].astype(int)
+            for each in (found, expected, picture)
+        )
+        assert (np.abs(seen - wanted) > 2).mean() < 1e-3  # masks have 8 bits
+        changes = [(np.abs(each - before) > 2).any(-1) for each in (seen, wanted)]
+        assert np.logical_and(*changes).sum() / np.logical_or(*changes).sum() > 0.98
+        assert changes[1].mean() > 0.05
 
 
 @pytest.mark.external
@@ -312,13 +418,27 @@ def test_photographs_of_every_kind_are_shown_upright(hair, open_page, tmp_path):
     finished(page, 1 + len(paths))
     assert page.locator("figure .name").all_inner_texts()[:-1] == [path.name for path in reversed(paths)]
     assert shown(page, ".after").shape == (64, 32, 3)
-    (tmp_path / "text.png").write_text("text")
-    Image.new("RGB", (8, 8)).save(tmp_path / "a.tif")
-    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0mif1heic")
-    for name in ("text.png", "a.tif", "a.heic"):
-        page.set_input_files("#files", tmp_path / name)
-        says = f"{name}: This browser cannot read it. For HEIC and TIFF files use make hair"
-        page.get_by_text(says).wait_for()
+    contents = {
+        "text.png": b"text",
+        "a.heic": b"\0\0\0\x18ftypheic",
+        "a.svg": b"<svg/>",
+        "a.pdf": b"%PDF",
+        "no.jpg": b"",
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    with (tmp_path / "film.mov").open("wb") as film, (tmp_path / "large.png").open("wb") as large:
+        film.truncate(3 * 10**8)
+        large.truncate(200_000_001)
+    page.set_input_files("#files", [tmp_path / name for name in (*contents, "film.mov", "large.png")])
+    expected = """text.png: It is damaged, or not a photograph.
+a.heic: This browser cannot read HEIC and TIFF. Use python -m mlx_unpool_zoo hair FILE
+a.svg: It is a drawing in SVG. Save it as PNG.
+a.pdf: It is a PDF document. Save its pages as PNG or JPEG.
+no.jpg: The file is empty.
+film.mov: It is a film. Use python -m mlx_unpool_zoo hair FILE
+large.png: It has more than 200 MB."""
+    until(page, lambda: page.inner_text("#message") == expected)
     drop = """([type, name, bytes]) => {
         const all = new DataTransfer(), data = Uint8Array.from(atob(bytes), (c) => c.charCodeAt(0));
         all.items.add(new File([data], name, { type: "image/jpeg" }));
@@ -326,6 +446,7 @@ def test_photographs_of_every_kind_are_shown_upright(hair, open_page, tmp_path):
         const event = new (type === "paste" ? ClipboardEvent : DragEvent)(type, options);
         if (document.body.dispatchEvent(event) && type === "drop") throw Error("the browser would open it");
     }"""
+    page.get_by_role("tab", name="Photographs").click()  # which must not stop a paste
     for count, kind in enumerate(("drop", "paste"), 2):
         data = base64.b64encode((tmp_path / "turned.jpg").read_bytes()).decode()
         page.evaluate(drop, [kind, f"{kind}.jpg", data])
@@ -339,10 +460,11 @@ def test_photographs_of_every_kind_are_shown_upright(hair, open_page, tmp_path):
 def test_the_camera_is_shown_live_and_ends_with_its_tab(hair, open_page):
     page = open_page(hair[1])
     page.get_by_role("tab", name="Camera").click()
-    page.get_by_text("ms per frame, of which").wait_for()
+    page.get_by_text("frames per second, ").wait_for()
     page.locator("[name=strength]").fill("0")
     same = "f => f.querySelector('.before').toDataURL() === f.querySelector('.after').toDataURL()"
     live, seen = page.locator("#camera figure"), set()
+    assert live.locator(".before").evaluate("canvas => [canvas.width, canvas.height]") == [240, 240]
     while len(seen) < 3:  # without strength both sides are the same frame, at every time
         seen.add(live.locator(".before").evaluate("canvas => canvas.toDataURL()"))
         page.wait_for_timeout(50)
@@ -388,8 +510,12 @@ def test_pages_fit_narrow_windows_and_work_with_the_keyboard(open_page):
         page.get_by_role("slider", name="Before and after").press("Home")
         split = "figure => getComputedStyle(figure).getPropertyValue('--split')"
         assert page.locator("figure").evaluate(split) == "0%"
-        page.get_by_label("Mask only").check()
         numbers = model.predict(Image.open(PORTRAIT))
+        same = (shown(page, ".after") == np.asarray(Image.open(PORTRAIT))).all(-1)
+        assert (
+            same[numbers == 0].mean() > 0.99 > 0.1 > same[numbers != 0].mean()
+        )  # the background is not drawn
+        page.get_by_label("Mask only").check()
         colours = np.uint8([entry["colour"] for entry in model.about.classes])
         until(page, lambda: (shown(page, ".after") == colours[numbers]).mean() > 0.99)
     page.set_input_files("#files", PORTRAIT)
@@ -427,3 +553,171 @@ def test_a_malicious_page_in_the_same_browser_reaches_nothing(hair, browser, tmp
         server.shutdown()
         thread.join()
     assert reached == [10, []]
+
+
+@pytest.mark.external
+def test_the_whole_page_is_used_by_keyboard(hair, open_page):
+    page = open_page(hair[1])
+    finished(page, 1)
+    active = """() => { const { id, name, className, value, title } = document.activeElement;
+        return id || [name || className || "picture", title || value].filter(Boolean).join(" "); }"""
+    walk = ["photograph-tab", "colour copper", "colour another colour", "strength 100", "view compare"]
+    walk += ["files", "picture 50", "remove", "download"]
+    for expected in walk:
+        page.keyboard.press("Tab")
+        assert page.evaluate(active) == expected
+    with page.expect_download():
+        page.keyboard.press("Enter")
+    for expected in walk[-2::-1]:
+        page.keyboard.press("Shift+Tab")
+        assert page.evaluate(active) == expected
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.get_by_text("Stop the camera").wait_for()
+    for expected in walk[1:5]:
+        page.keyboard.press("Tab")
+        assert page.evaluate(active) == expected
+    page.keyboard.press("Tab")
+    page.keyboard.press("Space")
+    page.get_by_text("Start the camera").wait_for()
+    page.get_by_role("tab", name="Camera").focus()
+    page.keyboard.press("F5")
+    finished(page, 1)
+
+
+@pytest.mark.external
+def test_the_first_look(hair, open_page, monkeypatch):
+    """The photograph before its result, one movement, and the last choice in the address."""
+    gate, mask = threading.Event(), zoo.HairSegmenter.mask
+    monkeypatch.setattr(zoo.HairSegmenter, "mask", lambda *given, **k: gate.wait(60) and mask(*given, **k))
+    moves = "() => document.getAnimations().filter((each) => each.animationName === 'sweep').length"
+    for motion in ("reduce", "no-preference"):
+        page = open_page(hair[1], reduced_motion=motion)
+        page.locator("figure.busy .compare").wait_for()
+        assert (shown(page, ".before") == np.asarray(Image.open(PORTRAIT))).mean() > 0.9
+        gate.set()
+        finished(page, 1)
+        assert page.evaluate(moves) == (motion != "reduce")
+        gate.clear()
+    until(page, lambda: not page.evaluate(moves))
+    gate.set()
+    page.locator("[title=purple]").check()
+    page.locator("[name=strength]").fill("70")
+    assert page.locator("[name=strength]").evaluate("slider => slider.ariaValueText") == "70 %"
+    assert page.url.endswith("/#purple-70")
+    page.locator("[type=color]").fill("#2fa87b")
+    assert page.url.endswith("/#2fa87b-70")
+    page.reload()
+    finished(page, 1)
+    assert page.locator("[type=color]").input_value() == "#2fa87b"
+    assert page.locator("[name=strength]").input_value() == "70"
+
+
+@pytest.mark.external
+def test_four_colours_beside_each_other(hair, open_page, tmp_path):
+    model, picture = hair[0], Image.open(PORTRAIT)
+    page, half = open_page(hair[1]), np.asarray(picture.resize((256, 256), Image.Resampling.BOX))
+    page.get_by_label("Four colours").check()
+    label = "After: copper, blond, pink, purple"
+    page.get_by_label(label).wait_for()
+    assert (
+        page.locator(".compare").evaluate("e => getComputedStyle(e, '::before').display") == "none"
+    )  # no grip
+    mask = model.mask(picture)
+    brightness, small = brightness_of(np.asarray(picture), mask), np.asarray(Image.fromarray(mask).reduce(2))
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download").click()
+    found = np.asarray(Image.open(download.value.path()).convert("RGB")).astype(int)
+    assert np.abs(found - shown(page, ".after")).mean() < 12  # JPEG
+    for number, name in enumerate(label[7:].split(", ")):
+        part = shown(page, ".after")[256 * (number // 2) :, 256 * (number % 2) :][:230, :256]
+        expected = recoloured(half, small, table_of(colour_of(name), brightness))[:230].astype(int)
+        assert np.abs(part - expected).mean() < 4
+
+
+@pytest.mark.external
+def test_what_goes_wrong_is_said(hair, open_page, monkeypatch):
+    page = open_page(hair[1])
+    finished(page, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            zoo.HairSegmenter, "mask", lambda _, image, **__: np.zeros(image.shape[:2], np.float32)
+        )
+        page.set_input_files("#files", PORTRAIT)
+        page.get_by_text(
+            "the network expects a face that fills much of the picture: crop it"
+        ).first.wait_for()
+    finished(page, 2)
+    gate, late = (
+        threading.Event(),
+        lambda text: page.clock.fast_forward(121_000) or page.get_by_text(text).count(),
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(zoo.HairSegmenter, "mask", lambda *_, **__: gate.wait(60) and np.zeros((512, 512)))
+        page.clock.install()
+        page.set_input_files("#files", PORTRAIT)
+        page.locator("figure.busy .compare").wait_for()
+        until(page, lambda: late("The program has not answered for 120 seconds."))
+        gate.set()
+    page.evaluate("workers.read.terminate()")
+    page.set_input_files("#files", PORTRAIT)
+    page.locator("figure.busy").wait_for()
+    until(page, lambda: late("This browser has not answered for 120 seconds."))
+    page.evaluate("""() => {
+        globalThis.kept = Worker.prototype.postMessage;
+        Worker.prototype.postMessage = function () { this.dispatchEvent(new ErrorEvent("error")); };
+    }""")
+    page.set_input_files("#files", PORTRAIT)
+    page.get_by_text("A part of this page does not run: reload the page.").wait_for()
+    page.evaluate("() => { Worker.prototype.postMessage = kept; }")
+    page.set_input_files("#files", PORTRAIT)
+    finished(page, 3)
+
+
+@pytest.mark.external
+def test_another_model_on_the_port_is_noticed(hair, open_page):
+    (port,) = free_ports()
+    with served(hair[0], port):
+        page = open_page(port)
+        finished(page, 1)
+    for model in (randomised(small_model("enet")[0], all_weights=True), randomised(zoo.HairSegmenter())):
+        with served(model, port):
+            page.set_input_files("#files", PORTRAIT)
+            page.get_by_text("Another model runs here now: reload this page.").wait_for()
+    with served(hair[0], port):  # the same one again
+        page.set_input_files("#files", PORTRAIT)
+        finished(page, 2)
+
+
+@pytest.mark.external
+@pytest.mark.parametrize(
+    "look", [{"color_scheme": "light"}, {"color_scheme": "dark"}, {"forced_colors": "active"}]
+)
+def test_the_page_follows_wcag(look, hair, open_page):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = open_page(hair[1], bypass_csp=True, **look)
+    finished(page, 1)
+    assert page.locator("#progress[role=status]").inner_text().startswith("Example: Eileen Collins, NASA: ")
+    page.set_input_files("#files", Path(__file__))
+    page.get_by_text("It is damaged, or not a photograph.").wait_for()
+    for tab in ("Photographs", "Camera"):
+        page.get_by_role("tab", name=tab).click()
+        tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+        found = axe.run(page, options={"runOnly": tags})
+        assert not found.violations_count, found.generate_report()
+    luminance = """colour => {
+        const value = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+        const [r, g, b] = colour.match(/\\d+/g).map(Number).map(value);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    }"""
+    style = "(element, name) => getComputedStyle(element)[name]"
+    ground = page.evaluate(luminance, page.locator("body").evaluate(style, "backgroundColor"))
+    for selector in ("[title=black]", "[title=blond]", ".drop", "[role=tablist]", "#start"):
+        border = page.evaluate(luminance, page.locator(selector).evaluate(style, "borderTopColor"))
+        assert (max(border, ground) + 0.05) / (min(border, ground) + 0.05) >= 3, selector
+    colours = {page.locator(f"[title={name}]").evaluate(style, "background") for name in ("black", "blue")}
+    assert len(colours) == 2
+    marks = {
+        page.locator(f"[aria-selected={each}]").evaluate(style, "background") for each in ("true", "false")
+    }
+    assert len(marks) == 2

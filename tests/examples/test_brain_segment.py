@@ -306,7 +306,7 @@ def test_each_error_is_one_line_and_leaves_no_folder(folders, tmp_path):
 
     assert "none.nii.gz" in fails(tmp_path / "none.nii.gz", "--models", models)
     missing = fails(scan, "--models", tmp_path / "none")
-    assert "mlx_unpool_zoo.convert fastsurfer_vinn" in missing
+    assert "mlx_unpool_zoo convert fastsurfer_vinn" in missing
     assert [p.name for p in volumes.PLANES if f"aparc_vinn_{p.name}_v2.0.0.pkl" not in missing] == []
     assert "79 classes" in fails_with("sagittal")
     says = f"{wrong / 'coronal' / 'config.json'}: 'plane' must be 'coronal', but got 'axial'"

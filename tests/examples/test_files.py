@@ -168,9 +168,9 @@ def test_config_json_counts_with_the_weights_that_were_saved_with_it(tmp_path):
 
 
 WRITERS = {  # their arguments, for a folder of inputs and one of outputs
-    "predict.py": "IN/model IN/a.png --output OUT/x.png",
+    "predict": "IN/model IN/a.png --output OUT/x.png",
     "export.py": "IN/model OUT/x.mlxfn --shape 1 8 8 3",
-    "mlx_unpool_zoo.convert": "segnet IN/state.safetensors OUT/x",
+    "convert": "segnet IN/state.safetensors OUT/x",
 }
 
 

@@ -19,8 +19,8 @@ from helpers.small_models import randomised, small_model
 from helpers.tflite_files import OPERATORS, constants_of, tflite_of
 from mlx_unpool_zoo.checkpoints import read_tflite
 from mlx_unpool_zoo.commands import recolor as hair
-from mlx_unpool_zoo.hair import stretched
-from PIL import Image, ImageCms
+from mlx_unpool_zoo.hair import squares_of, stretched
+from PIL import Image, ImageCms, ImageFilter
 
 # The published file, pictures, and the confidences of MediaPipe for them.
 HAIR = Path(os.environ.get("HAIR", ROOT.parent / "shared" / "hair"))
@@ -31,7 +31,7 @@ def test_damaged_and_foreign_tflite_files_are_refused(tmp_path):
     constants, path = constants_of(small_model("hair")[0]), tmp_path / "hair.tflite"
     whole, (first, *_) = tflite_of(constants), constants
     path.write_bytes(whole)
-    assert "181,506 parameters" in call("mlx_unpool_zoo.convert", "hair", path, tmp_path / "a").stdout
+    assert "181,506 parameters" in call("convert", "hair", path, tmp_path / "a").stdout
     long = {"x" * 200_000 + str(n): np.zeros(1, np.float32) for n in range(60)}
     refusals = {
         "it is not a TFLite file": b"PK\x03\x04" * 9,
@@ -89,12 +89,38 @@ def test_a_model_that_was_trained_on_other_images_does_not_stretch():
         assert np.array_equal(model.predict(PICTURE), expected)
 
 
-def test_12_megapixels_need_less_than_200_mb_beside_the_network():
-    model, picture = zoo.HairSegmenter(), np.zeros((3000, 4000, 3), np.uint8)
-    tracemalloc.start()
-    assert model.mask(picture).shape == (3000, 4000)
-    assert tracemalloc.get_traced_memory()[1] < 2e8
-    tracemalloc.stop()
+def test_wide_and_tall_pictures_are_cut_into_squares(monkeypatch):
+    for size, count in {(600, 800): 1, (601, 800): 1, (600, 801): 2, (600, 900): 3, (720, 1280): 3}.items():
+        for height, width in (size, size[::-1]):
+            (rows, columns), squares = squares_of(height, width)
+            total = np.zeros((rows, columns))
+            for place, weights in squares:
+                assert total[place].shape == (512, 512)
+                total[place] += weights
+            assert len(squares) == count, size
+            assert np.allclose(total, 1)
+            assert abs(rows / columns - height / width) < 0.002 or count == 1
+            assert all(weights.ravel()[0] < 0.01 for _, weights in squares[1:])  # next to another square
+    # A network that uses single pixels, and keeps half of the mask before: squares change nothing.
+    half = lambda x: mx.stack([mx.zeros(x.shape[:3]), logit(0.1 + 0.4 * x[..., 0] + 0.4 * x[..., 3])], -1)
+    logit = lambda p: mx.log(p / (1 - p))
+    monkeypatch.setattr(zoo.HairSegmenter, "__call__", lambda _, x: half(x))
+    ramp = np.linspace(0, 255, 1280).astype(np.uint8)[None, :, None].repeat(720, 0).repeat(3, -1)
+    for picture in (ramp, ramp.swapaxes(0, 1)):
+        one, two = list(zoo.HairSegmenter().masks([picture] * 2, squares=True))
+        assert np.allclose(one, 0.1 + 0.4 * picture[..., 0] / 255, atol=0.01)
+        assert np.allclose(two, 0.1 + 0.4 * picture[..., 0] / 255 + 0.4 * one, atol=0.01)
+
+
+@pytest.mark.parametrize("size", [(3000, 4000), (32, 65535)])
+def test_large_pictures_need_less_than_200_mb_beside_the_network(size, monkeypatch):
+    monkeypatch.setattr(zoo.HairSegmenter, "__call__", lambda _, x: x[..., :2])
+    picture = np.zeros((*size, 3), np.uint8)
+    for squares in (False, True):
+        tracemalloc.start()
+        assert zoo.HairSegmenter().mask(picture, squares=squares).shape == size
+        assert tracemalloc.get_traced_memory()[1] < 2e8
+        tracemalloc.stop()
 
 
 @pytest.mark.skipif(not HAIR.is_dir(), reason="the published weights are not here (HAIR)")
@@ -111,6 +137,25 @@ def test_the_published_weights_give_what_mediapipe_gives(tmp_path):
         assert ((mask[::4, ::4] > 0.5) == (theirs > 0.5)).mean() > 0.999
 
 
+@pytest.mark.skipif(not HAIR.is_dir(), reason="the published weights are not here (HAIR)")
+def test_squares_find_the_hair_of_a_portrait_in_a_wide_scene():
+    """The portrait at the left, in the centre and at the right of a blurred scene of 16:9."""
+    model = zoo.from_pytorch("hair", read_tflite(HAIR / "hair_segmentation.tflite"))
+    portrait = Image.open(hair.PORTRAIT).crop((90, 0, 410, 320)).resize((720, 720))
+    alone, found = model.predict(portrait), {True: [], False: []}
+    for x in (0, 280, 560):
+        scene, wanted = (
+            portrait.resize((1280, 720)).filter(ImageFilter.GaussianBlur(40)),
+            np.zeros((720, 1280)),
+        )
+        scene.paste(portrait, (x, 0))
+        wanted[:, x : x + 720] = alone
+        for squares in found:
+            mask = model.mask(scene, squares=squares) > 0.5
+            found[squares].append((mask * wanted).sum() / np.maximum(mask, wanted).sum())
+    assert np.mean(found[True]) > max(0.75, np.mean(found[False]) + 0.1)
+
+
 def test_hair_gets_the_colour_and_keeps_its_texture():
     grey = np.random.default_rng(0).integers(20, 120, (30, 40, 1), np.uint8).repeat(3, -1)
     mask = np.float32([[1, 0]]).repeat(30, 0).repeat(20, 1)
@@ -120,6 +165,7 @@ def test_hair_gets_the_colour_and_keeps_its_texture():
     assert found[:, :20, 2].mean() > found[:, :20, 0].mean() + 50
     assert np.corrcoef(grey[:, :20, 0].ravel(), found[:, :20].mean(-1).ravel())[0, 1] > 0.95
     assert hair.brightness_of(grey, mask * 0) is None
+    assert hair.colour_of(f"rgb({'9' * 80}, 0, 0)").tolist() == [1, 0, 0]
     for shade in (8, 60, 130, 230):  # from black hair to white
         red, green, blue = blond = hair.table_of(hair.colour_of("blond"), shade / 255)[shade]
         assert 1.15 < red / green < 1.8, shade  # neither olive nor orange
@@ -185,12 +231,12 @@ def test_photographs_keep_their_profile_and_orientation(tmp_path, inputs, monkey
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     image.save("a.png", icc_profile=profile, exif=TURNED)
     image.save("b.png")
-    said = call("hair.py", "a.png", "b.png", *options, "--colour", "copper").stdout
+    said = call("hair", "a.png", "b.png", *options, "--color", "copper").stdout
     assert (said.count("% hair, found in "), "Wrote runs/hair/a.png.\n" in said) == (2, True)
     with Image.open("runs/hair/a.png") as first, Image.open("runs/hair/b.png") as second:
         assert (first.size, second.size, first.info["icc_profile"]) == ((64, 80), (80, 64), profile)
         assert 0.05 < (np.array(second) != PICTURE).any(-1).mean() < 0.95
-    assert "Wrote runs/hair/portrait.png." in call("hair.py", *options).stdout
+    assert "Wrote runs/hair/portrait.png." in call("hair", *options).stdout
     assert "new-a.jpg." in call("hair", "a.png", "b.png", *options, "--output", "new.jpg").stdout
 
 
@@ -201,11 +247,11 @@ REFUSED = {
     "a.png --colour nice": "'colour' must be black, .*, a CSS colour or #rrggbb, but got 'nice'",
     "a.png --output a.mp4": "--output must end in .png or",
     "film.mp4 --output b.png": "--output must end in .mp4 or",
-    "a.png": "a.png: no hair was found.",
+    "a.png": "a.png: no hair was found; the network expects a face that fills much of the picture: crop it.",
     "bad.png": "bad.png cannot be read as an image",
     "bad.mp4": "bad.mp4 cannot be recoloured: Invalid data found",
     "none.mp4 a.png b.png": "There is no file none.mp4 and no file b.png.",
-    "film.mp4 --output new.mp4": "film.mp4: no hair was found.",
+    "film.mp4 --output new.mp4": "film.mp4: no hair was found; the network expects",
     "cut.mp4": "cut.mp4 has no pictures.",
 }
 
@@ -213,21 +259,56 @@ REFUSED = {
 @pytest.mark.parametrize(("words", "says"), REFUSED.items())
 def test_what_cannot_be_recoloured(words, says, inputs, monkeypatch):
     monkeypatch.chdir(inputs)
-    monkeypatch.setattr(zoo.HairSegmenter, "masks", lambda _, frames: (np.zeros((64, 80)) for _ in frames))
+    monkeypatch.setattr(
+        zoo.HairSegmenter, "masks", lambda _, frames, **__: (np.zeros((64, 80)) for _ in frames)
+    )
     before = contents(inputs)
-    said = call("hair.py", *words.split(), "--model", "model", status=1).stderr
+    said = call("hair", *words.split(), "--model", "model", status=1).stderr
     assert re.match(says, said.splitlines()[0]), said
     assert contents(inputs) == before
+
+
+def test_hardly_any_hair_is_said_once(tmp_path, inputs, monkeypatch):
+    mask = np.zeros((64, 80), np.float32)
+    mask[0, :10] = 1
+    monkeypatch.setattr(zoo.HairSegmenter, "masks", lambda _, frames, **__: (mask for _ in frames))
+    film = write_film(tmp_path / "film.mp4")
+    options = "--model", inputs / "model", "--output", tmp_path / "new.mp4"
+    for words in ([film, *options], [inputs / "a.png", *options[:-1], tmp_path / "new.png"]):
+        first, second, *rest = call("hair", *words).stdout.splitlines()
+        assert "hair" in first
+        assert second.startswith("Note: hardly any hair was found; the network expects a face")
+        assert len(rest) == 1
+
+
+def test_photographs_keep_their_transparency(tmp_path, inputs, monkeypatch):
+    rgba = np.dstack([PICTURE, np.linspace(0, 255, 80).astype(np.uint8)[None].repeat(64, 0)])
+    rgba[:, :20] = 255, 0, 0, 0  # hidden
+    Image.fromarray(rgba).save(tmp_path / "a.png")
+    seen = []
+    mask = lambda _, frames, **__: (seen.append(frame) or np.ones((64, 80), np.float32) for frame in frames)
+    monkeypatch.setattr(zoo.HairSegmenter, "masks", mask)
+    for name in ("b.png", "b.webp", "b.jpg"):
+        said = call(
+            "hair", tmp_path / "a.png", "--model", inputs / "model", "--output", tmp_path / name
+        ).stdout
+        assert ("transparent parts are white" in said) == (name == "b.jpg")
+        made = np.asarray(Image.open(tmp_path / name))
+        if name == "b.jpg":
+            assert (made[:, :10] > 250).all()
+        else:
+            assert np.array_equal(made[..., 3], rgba[..., 3])
+        assert (seen[-1][:, :20] == 255).all()
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_video_keeps_its_sound_times_and_orientation(turned, tmp_path, inputs, monkeypatch):
     film, seen, table_of = write_film(tmp_path / "film.mp4", turned), [], hair.table_of
     mask = np.eye(2, dtype=np.float32)[:1].repeat(80 if turned else 64, 0).repeat(32 if turned else 40, 1)
-    monkeypatch.setattr(zoo.HairSegmenter, "masks", lambda _, frames: (mask for _ in frames))
+    monkeypatch.setattr(zoo.HairSegmenter, "masks", lambda _, frames, **__: (mask for _ in frames))
     monkeypatch.setattr(hair, "table_of", lambda *given: seen.append(given[1]) or table_of(*given))
     options = "--model", inputs / "model", "--output", tmp_path / "dyed.mp4"
-    said = call("hair.py", film, "--colour", "blue", *options).stdout
+    said = call("hair", film, "--colour", "blue", *options).stdout
     assert re.match(r"film.mp4: 4 frames, hair found in [\d.]+ s per frame\nWrote .*dyed.mp4.", said)
     before, kept, rotation = read_film(film)
     assert (kept[0], len(kept[3]) > 0, abs(rotation)) == (TIMES, True, 90 * turned)

@@ -1,4 +1,4 @@
-"""Masks, tables of classes and photographs as other tools write them."""
+"""Masks and photographs as other tools write them."""
 
 import json
 from pathlib import Path
@@ -12,15 +12,9 @@ from helpers.programs import call
 from mlx_unpool_zoo.data import read
 from mlx_unpool_zoo.data.layouts import files_of, find
 from mlx_unpool_zoo.data.pictures import open_picture
-from mlx_unpool_zoo.data.tables import palette, read_table, table_of
 from PIL import Image
 
-TWO = [("road", None, [128, 64, 128]), ("traffic light", None, [250, 170, 30])]
-NUMBERED = [("road", 1, [128, 64, 128]), ("traffic light", 5, [250, 170, 30])]
-OBJECTS = '{"name": "road", "color": "#804080"%s}, {"name": "traffic light", "color": "#FAAA1E"%s}'
-IDS = ', "id": 1', ', "id": 5'
 BY_COLOUR = "255 80 0 fire\n0 160 255 sea\n0 0 0 rock\n"
-NAMED, LABELLED = ([(name, label, None) for (name, _, _), label in zip(TWO, x)] for x in ([None] * 2, (1, 5)))
 
 
 def folder_of(folder: Path | str, masks: list, kind: str = "png", table: str | None = None) -> Path:
@@ -32,84 +26,6 @@ def folder_of(folder: Path | str, masks: list, kind: str = "png", table: str | N
 
 def refused(error: pytest.ExceptionInfo, said: str) -> bool:
     return said in str(error.value) and "\n" not in str(error.value)
-
-
-# Tables.
-
-
-@pytest.mark.parametrize(
-    ("text", "classes"),
-    [
-        ("1 road 128 64 128\n5 traffic light 250 170 30\n", NUMBERED),
-        ("# FreeSurfer\n1  road  128 64 128 0\n\n5  traffic light  250 170 30 0", NUMBERED),
-        ('1 128 64 128 1 1 1 "road"\n5 250 170 30 1 1 1 "traffic light"', NUMBERED),  # ITK-SNAP
-        ("1,128,64,128,255,road\n5,250,170,30,255,traffic light", NUMBERED),  # QGIS
-        ("128 64 128\troad\n250 170 30\t\ttraffic light\n", TWO),  # CamVid
-        ("road,128,64,128\ntraffic light,250,170,30\n", TWO),
-        ("name,r,g,b\nroad,128,64,128\ntraffic light,250,170,30\n", TWO),  # Kaggle
-        ('sep=;\nID;"Name";Colour\n1;road;#804080\n5;traffic light;"250, 170, 30"\n', NUMBERED),
-        ("#804080 road\n#faaa1e traffic light\n", TWO),
-        ("# label:color_rgb:parts:actions\nroad:128,64,128:a,b:\ntraffic light:250,170,30::\n", TWO),  # CVAT
-        ("Pixel Value, Class\n1, road\n5, traffic light\n", LABELLED),  # Roboflow
-        ("Idx,Ratio,Stuff,Name\n1,0.2,1,road\n5,0.1,1,traffic light\n", LABELLED),  # ADE20K
-        ("1: road\n5: traffic light", LABELLED),
-        ("road\t1\ntraffic light\t5", LABELLED),
-        ("road\n\ntraffic light", NAMED),
-        ("name\nroad\ntraffic light", NAMED),
-        ("road;;\ntraffic light;;\n", NAMED),
-        (f"[{OBJECTS % IDS}]", NUMBERED),  # CVAT
-        ('{"i": 1, "categories": [{"name": "road", "id": 1}, {"name": "traffic light", "id": 5}]}', LABELLED),
-        (f'{{"classes": [{OBJECTS % ("", "")}]}}', TWO),
-        ('{"road": [128, 64, 128], "traffic light": [250, 170, 30]}', TWO),  # Supervisely
-        ('{"id2label": {"1": "road", "5": "traffic light"}, "label2id": {"road": 1}}', LABELLED),
-        ("['road', 'traffic light']", NAMED),
-        ("class 0\nclass 1\n", [("class 0", None, None), ("class 1", None, None)]),
-        ("0 lane 1\n1 lane 2\n", [("lane 1", 0, None), ("lane 2", 1, None)]),
-        ("__ignore__\n_background_", [("__ignore__", -1, None), ("_background_", 0, None)]),
-        ("name,trainId\nroad,0\nego,255\nsky,255", [("road", 0, None), ("ego", -1, None), ("sky", -1, None)]),
-    ],
-)  # fmt: skip
-def test_tables_of_other_tools(text, classes, tmp_path):
-    path = tmp_path / "any name"
-    for encoded in (text.encode(), text.replace("\n", "\r\n").encode("utf-8-sig"), text.encode("utf-16")):
-        path.write_bytes(encoded)
-        assert [(c["name"], c.get("label"), c.get("colour")) for c in read_table(path)] == classes
-    path.write_bytes(text.replace("\n", "\r").encode())
-    assert [c["name"] for c in table_of(path)] == [name for name, _, _ in classes]
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("road\n128 64 128", "in the same form in each line, unlike '128 64 128'."),
-        ("1\n2\n", "'1' has numbers or a colour in place of a name."),
-        ("#804080\n#faaa1e", "'#804080' has numbers or a colour in place of a name."),
-        ("class\n0\n1", "'0' has numbers or a colour in place of a name."),
-        ("road 0.5 0.2 0.5\nsky 0 0 1", "must have whole numbers, unlike '0.5'."),
-        ("road 128 64 256\nsky 0 0 1", "three numbers from 0 to 255, unlike ['128', '64', '256']."),
-        ("name,id,trainId\nroad,7,0", "several columns of numbers, id and trainid: keep that of the masks."),
-        ("Klasse;Rot\nroad;1", "in the same form in each line, unlike 'road;1'."),
-        ("{\\rtf1 road", "cannot be read as JSON or YAML: "),
-        ("road\nroad", "has the same name twice: road."),
-        ("0 a\n1 b\n1 c", "has the same number twice: 1."),
-        ("0 a\n70000 b", "must have numbers from 0 to 65535, unlike b."),
-        ("\n# nothing\n", "but has no classes."),
-        (b"caf\xe9\nsky", "must be UTF-8 text (in a spreadsheet: CSV UTF-8)"),
-        (b"PK\3\4\0\0\0", "must be UTF-8 text, but is another kind of file."),
-    ],
-)
-def test_lines_that_are_not_understood_are_named(text, said, tmp_path):
-    (tmp_path / "t.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ValueError, match=r"^.*/t\.csv ") as error:
-        read_table(tmp_path / "t.csv")
-    assert refused(error, said)
-
-
-def test_classes_without_colours_get_distinct_ones(tmp_path):
-    assert all(len({*map(tuple, palette(count))}) == count for count in range(255))
-    (tmp_path / "names").write_text("\n".join(f"class {n}" for n in range(150)))
-    voc = {0: [0, 0, 0], 1: [128, 0, 0], 20: [0, 64, 128]}
-    assert {n: table_of(tmp_path / "names")[n]["colour"] for n in voc} == voc
 
 
 # Names of masks.
@@ -180,6 +96,16 @@ def test_images_and_masks_in_one_folder(tmp_path):
         find([tmp_path / "png_mask.png"])
 
 
+def test_a_number_that_starts_another_makes_no_mask(tmp_path):
+    """The test split has m1.png and m11.png; m1_mask.png would be a mask."""
+    for name in ("train/m1", "train/m1_mask", "train/m11", "train/m11_mask", "test/m1", "test/m11"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.png").touch()
+    found = find([tmp_path])
+    assert [mask.name for _, mask in found["train"].files] == ["m1_mask.png", "m11_mask.png"]
+    assert [*found] == ["train"]
+
+
 # Values of masks.
 
 
@@ -198,7 +124,6 @@ VOC, NUMBERS = "background\naeroplane\nvoid\n", "14 road 255 80 0\n7 Void 0 160 
         ("0 a 0 0 0\n1 b 9 9 9\n", [values(0, 255)], [0, 255], [[0, 1]]),
         (BACKGROUND_ROAD, [np.dstack([values(0, 255)] * 3)], [0, 255], [[0, 1]]),
         (BACKGROUND_ROAD, [values(0, 1, 255), values(0, 255, 0)], [0, 1], [[0, 1, 255], [0, 255, 0]]),
-        (None, [values(0, 255), values(1, 0)], [0, 1], [[0, 255], [1, 0]]),
         (None, [values(0, 85, 170, 255)], [0, 85, 170, 255], [[0, 1, 2, 3]]),
         (None, [values(0, 128, 255)], [0, 128, 255], [[0, 1, 2]]),
         (None, [values(0, 255, 300, kind=np.uint16)], [0, 255, 300], [[0, 1, 2]]),
@@ -255,10 +180,10 @@ def test_masks_that_would_be_misread_are_refused(tmp_path):
     for masks, kind, table, said in (
         ([BLOCKS], "jpg", None, "0.jpg must be PNG: JPEG with loss changes the numbers of classes"),
         ([first, swapped], "png", None, "the palettes of the masks differ: number 0 has several colours"),
-        ([clear], "png", None, "0.png must have no transparent pixels of the colour of oth"),
+        ([clear], "png", None, "0.png seems to have its mask in its transparency: save the"),
         ([BLOCKS.astype(np.float32) / 2], "tif", None, "0.tif must have whole numbers or colours (RGB)"),
         ([BLOCKS.astype(np.int32) * 40000], "tif", None, "numbers from 0 to 65535, but have 80000."),
-        ([border], "png", BY_COLOUR, "number 0 has another colour in the palettes of the masks"),
+        ([border], "png", BY_COLOUR, "a number has another colour in the palettes of the masks"),
         (pages, "tif", None, "0.tif must have one page, but has 2."),
         ({"compression": "jpeg"}, "tif", None, "0.tif must be PNG: TIFF with loss changes"),
     ):
@@ -277,7 +202,7 @@ def test_masks_that_would_be_misread_are_refused(tmp_path):
 def train(folder: Path, *options: object, status: int = 0) -> str:
     """The output of a short training on a folder."""
     options = "--data", folder, "--steps", 1, "--batch", 1, "--save-every", 1, *options
-    said = call("train.py", "--model", "segnet", "--output", folder / "run", *options, status=status)
+    said = call("train", "--model", "segnet", "--output", folder / "run", *options, status=status)
     return said.stderr if status else said.stdout
 
 
@@ -295,7 +220,7 @@ def test_label_maps_have_the_numbers_of_masks(masks, table, labels, mode, said, 
     printed = train(folder)
     assert f"images/0.png has the mask {folder}/masks/0.png, and so on." in printed
     model, options = zoo.from_pretrained(folder / "run/segnet"), ("--output", folder / "x.png")
-    first = call("predict.py", folder / "run/segnet", folder / "images/0.png", *options).stdout
+    first = call("predict", folder / "run/segnet", folder / "images/0.png", *options).stdout
     assert first.startswith(f"Numbers in the label maps: {said}")
     image = Image.open(folder / "x-0.png")
     assert image.mode == mode
@@ -315,34 +240,34 @@ def test_label_maps_have_the_numbers_of_masks(masks, table, labels, mode, said, 
 
 def test_an_absent_class_stops_training_where_255_may_stand_for_it(tmp_path):
     masks = [values(*([0, 1, 255] * 8))] * 5
-    names = "background\nroad\ncar\n"
-    folder = folder_of(tmp_path / "d", masks, "png", names)
+    folder = folder_of(tmp_path / "d", masks, "png", "background\nroad\ncar\n")
     (line,) = train(folder, status=1).splitlines()
-    assert line.startswith("no training mask has car, while 33.3% of the pixels are ignored, because they ha")
-    assert "--allow-absent-classes" in line
-    assert "'255 void 0 0 0'" in line
+    assert line.startswith("255 has 33.3% of the pixels and may be a class or mean ignored: no mask has car.")
+    assert line.endswith(" with a last line 'void' if it means ignored.")
     assert not (folder / "run").exists()
-    said = train(folder, "--allow-absent-classes")
-    assert "Pixels for training: 0 background 33.3%, 1 road 33.3%, 2 car 0.0%; ignored 33.3%.\n" in said
-    assert "Not in the training masks: car.\nNot in the validation masks: car.\n" in said
+    (folder / "classes.txt").write_text("background\nroad\ncar\nvoid\n")
+    said = train(folder)
+    assert "Pixels for train: background 33.3%, road 33.3%, car 0.0%, ignored 33.3%.\n" in said
+    assert "Not in the masks for train: car.\n" in said
     report = json.loads((folder / "run/metrics.json").read_text())
     for split, images in (("train", 4), ("validation", 1)):
         counted = {"counted_classes": 2, "counted_pixels": images * 128, "ignored_share": 1 / 3}
         assert {key: report[split][key] for key in counted} == pytest.approx(counted)
-    before = (folder / "run/data.png").read_bytes()
+        pixels = {"background": 64 * images, "road": 64 * images, "car": 0, "ignored": 64 * images}
+        read = {"images": images, "sizes": {"24 x 8": images}, "depths": {"8 bits": images}, "pixels": pixels}
+        assert {key: report["read"][split][key] for key in read} == read
     (folder / "run/data.png").write_bytes(b"looked at")
-    train(folder, "--allow-absent-classes", "--resume", "--steps", 2)
+    train(folder, "--resume", "--steps", 2)
     assert (folder / "run/data.png").read_bytes() == b"looked at"
-    (folder / "classes.txt").write_text("0 background 0 0 0\n1 road 9 9 9\n2 car 3 3 3\n255 void 0 0 0\n")
     train(folder, "--overwrite")
-    assert before[:4] == (folder / "run/data.png").read_bytes()[:4] == b"\x89PNG"
+    assert (folder / "run/data.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_255_in_some_masks_and_another_number_in_others_is_not_clear(tmp_path):
     tables, masks = ("sky\nroad", "0 sky 0 0 0\n1 road 9 9 9\n255 void 0 0 0"), [values(0, 1), values(0, 255)]
     folders = [folder_of(tmp_path / str(n), masks, "png", table) for n, table in enumerate(tables)]
     read(folders[1:], 256)
-    with pytest.raises(ValueError, match=r"255 may be a class or mean ignored: .*/0/masks/1\.png, for exam"):
+    with pytest.raises(ValueError, match=r"may be a class or mean ignored: .*/0/masks/1\.png, for exam"):
         read(folders[:1], 256)
 
 

@@ -10,6 +10,7 @@ import pytest
 from helpers.programs import EXAMPLES, call, environment
 from mlx_unpool_zoo.__main__ import COMMANDS
 from mlx_unpool_zoo.commands.command_line import run_program
+from mlx_unpool_zoo.messages import pip_install
 
 # The arguments of each program, with {} for its output.
 FOLDERS = {
@@ -61,7 +62,7 @@ PACKAGES = {
     "train": ("matplotlib", "sklearn scipy nibabel nilearn"),
     "predict": ("matplotlib", "sklearn scipy nibabel nilearn"),
     "hair": ("tqdm", "sklearn scipy nibabel nilearn"),
-    "app": ("PIL", "sklearn scipy nibabel nilearn matplotlib tqdm"),
+    "app": ("PIL", "sklearn scipy nibabel nilearn matplotlib"),
     "convert": ("safetensors", "sklearn scipy nibabel nilearn matplotlib"),
     "compare_decoders": ("sklearn", "nibabel nilearn"),
     "export": ("safetensors", "sklearn scipy nibabel nilearn matplotlib"),
@@ -83,10 +84,18 @@ def test_help_works_in_any_folder_and_without_a_package_a_line_says_what_to_inst
     assert (result.returncode, len(result.stdout.splitlines()) > 5) == (0, True)
     result = run_without([needed])
     extra = "train" if program in COMMANDS else "examples"
-    install = f'pip install "mlx-unpool[{extra}] @ git+https://github.com/mlx-unpool/mlx-unpool"'
-    text = f"Not installed: {needed}, of the extra [{extra}]: {install}\n"
+    text = f"Not installed: {needed}, of the extra [{extra}]: {pip_install(extra)}\n"
     assert (result.stdout, result.stderr, result.returncode) == ("", text, 1)
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_wrong_command_lists_them_and_the_package_is_light(tmp_path):
+    command = [sys.executable, "-m", "mlx_unpool_zoo", "trian"]
+    said = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True)
+    assert said.returncode == 2
+    assert [name for name in COMMANDS if f"{name}" not in said.stderr] == []
+    code = "import sys, mlx_unpool_zoo; sys.exit(', '.join({'matplotlib', 'tqdm'} & {*sys.modules}) or None)"
+    subprocess.run([sys.executable, "-c", code], env=environment(), cwd=tmp_path, check=True)
 
 
 def test_a_failing_kernel_says_how_to_go_on(capsys):

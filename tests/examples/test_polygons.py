@@ -3,11 +3,11 @@
 import base64
 import io
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.masks import TURNED
 from mlx_unpool_zoo.data import read
 from PIL import Image
 from pycocotools.coco import COCO
@@ -28,23 +28,21 @@ def put(folder: Path, files: dict) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, np.ndarray):
             Image.fromarray(content).save(path)
-        elif isinstance(content, Image.Image):
-            content.save(path, exif=TURNED)
         else:
             path.write_text(content if isinstance(content, str) else json.dumps(content))
     return folder
 
 
-def photo(value: int = 50, shape: tuple = (12, 16)) -> np.ndarray:
-    return np.full((*shape, 3), value, np.uint8)
+def photo(*size: int) -> np.ndarray:
+    return np.full((*(size or (12, 16)), 3), 50, np.uint8)
 
 
 def shape(label: str, points: list, kind: str = "polygon", **more: object) -> dict:
     return {"label": label, "points": points, "shape_type": kind} | more
 
 
-def labelme(*shapes: dict, size: tuple = (16, 12), **more: object) -> dict:
-    return {"imagePath": "x.png", "shapes": shapes, "imageWidth": size[0], "imageHeight": size[1]} | more
+def labelme(*shapes: dict, size: tuple = (16, 12)) -> dict:
+    return {"imagePath": "x.png", "shapes": shapes, "imageWidth": size[0], "imageHeight": size[1]}
 
 
 def coco(*annotations: dict, names: tuple = ("car", "bus"), size: tuple = (16, 12), **more: object) -> dict:
@@ -59,11 +57,7 @@ def coco(*annotations: dict, names: tuple = ("car", "bus"), size: tuple = (16, 1
 
 def truth_of(folder: Path, split: str = "train") -> tuple[list[str], np.ndarray]:
     record = read([folder], 256)[split]
-    return [entry["name"] for entry in record.meaning.classes], record.pairs[0][1]
-
-
-def rows(text: str) -> np.ndarray:
-    return np.array([[int(x) if x.isdigit() else 255 for x in row] for row in text.split()], np.uint8)
+    return [entry["name"] for entry in record.classes], record.pairs[0][1]
 
 
 PART = io.BytesIO()
@@ -86,8 +80,8 @@ DRAWN = [
 def test_labelme_draws_the_same_pixels(kind, points, drawn, tmp_path):
     more = {"mask": base64.b64encode(PART.getvalue()).decode()} if kind == "mask" else {}
     file = labelme(shape("car", points, kind, **more), size=(8, 6))
-    put(tmp_path, {"a.png": photo(shape=(6, 8)), "a.json": file})
-    assert np.array_equal(truth_of(tmp_path)[1], rows(drawn))
+    put(tmp_path, {"a.png": photo(6, 8), "a.json": file})
+    assert ["".join(map(str, row)) for row in truth_of(tmp_path)[1].tolist()] == drawn.split()
 
 
 @pytest.mark.parametrize(
@@ -117,99 +111,175 @@ def test_yolo_draws_the_pixels_of_pycocotools(tmp_path):
 
 
 SMALL, BIG = {"segmentation": [FLAT]}, {"segmentation": [WIDE], "category_id": 2}
-ALL = "0 0 1 0 1 .9 0 .9"
+CAR, BUS = shape("car", SQUARE), shape("bus", [[0, 0], [15, 9]], "rectangle")
+BOTH = "1 0 0 1 0 1 .9 0 .9\n0 .1 .1 .5 .1 .5 .5 .1 .5\n\n"
 
 
 @pytest.mark.parametrize(
     ("files", "names", "pixels"),
-    [  # pixels: of the corner, and of (3, 3), which is in both shapes
-        ({"a.json": labelme(shape("car", SQUARE), shape("bus", [[0, 0], [15, 9]], "rectangle"))}, "bus car", (1, 1)),
-        ({"a.json": labelme(shape("bus", [[0, 0], [15, 9]], "rectangle"), shape("car", SQUARE))}, "bus car", (1, 2)),
-        ({"a.json": labelme(shape("_background_", SQUARE), shape("__ignore__", [[0, 0], [1, 1]], "rectangle"))}, "", (255, 0)),
+    [  # pixels: the corner, and (3, 3), which is in both shapes
+        ({"a.json": labelme(CAR, BUS)}, "bus car", (1, 1)),
+        ({"images/a.json": labelme(BUS, CAR)}, "bus car", (1, 2)),
+        ({"labels/a.json": labelme(BUS, CAR | {"label": "__ignore__"})}, "bus", (1, 255)),
+        ({"a.json": labelme(BUS, CAR | {"label": "_background_"}), "notes.json": {}}, "bus", (1, 0)),
         ({"annotations.json": coco(SMALL, BIG)}, "car bus", (2, 1)),
         ({"_annotations.coco.json": coco(BIG, SMALL)}, "car bus", (2, 1)),
-        ({"annotations.json": coco(SMALL, BIG | {"iscrowd": 1})}, "car bus", (255, 1)),
-        ({"result.json": coco(SMALL, names=("car", "Background"))}, "car", (0, 1)),
-        ({"labels/a.txt": f"1 {ALL}\n0 .1 .1 .5 .1 .5 .5 .1 .5\n"} | YOLO, "car bus", (2, 1)),
-        ({"a.txt": f"1 {ALL}\n", "classes.txt": "car\nbus\n"}, "car bus", (2, 2)),
+        ({"annotations/instances_default.json": coco(SMALL, BIG | {"iscrowd": 1})}, "car bus", (255, 1)),
+        ({"result.json": coco(SMALL, BIG, names=("Background", "bus"))}, "bus", (1, 0)),
+        ({"labels/a.txt": BOTH} | YOLO, "car bus", (2, 1)),
+        ({"a.txt": BOTH, "classes.txt": "car\nbus\n"}, "car bus", (2, 1)),
     ],
-)  # fmt: skip
+)
 def test_which_shape_covers_which(files, names, pixels, tmp_path):
-    beside = "a.txt" in files or "a.json" in files
+    beside = any(name in files for name in ("a.json", "a.txt"))
     put(tmp_path, files | {"a.png" if beside else "images/a.png": photo()})
-    if names == "":
-        with pytest.raises(ValueError, match="must have 2 to 254 classes, but have 1"):
-            truth_of(tmp_path)
-        return
     found, truth = truth_of(tmp_path)
     assert found == ["background", *names.split()]
     assert (truth[0, 0], truth[3, 3]) == pixels
 
 
 def splits(form: str) -> dict:
-    """Two images of each split with the classes in another order, as Roboflow, COCO, YOLO and labelme lay them out."""
+    """An image of each split; the files list the classes in another order for validation."""
     files: dict = {}
     for split, names in {"train": ("car", "bus"), "val": ("bus", "car")}.items():
-        file = coco(SMALL | {"category_id": 1 + names.index("car")}, names=names)
-        rings = {f"{split}/a.png": photo()}
+        file, text = coco(SMALL | {"category_id": 1 + names.index("car")}, names=names), BOTH.split("\n")[1]
+        beside = {f"{split}/a.png": photo()}
         files |= {
-            "roboflow": {f"{split}/_annotations.coco.json": file} | rings,
-            "coco": {f"annotations/instances_{split}2017.json": file, f"images/{split}2017/a.png": photo()},
-            "captions": {
-                f"annotations/instances_{split}.json": file,
-                f"annotations/captions_{split}.json": {"images": [], "annotations": []},
-                f"annotations/person_keypoints_{split}.json": file,
-            } | rings,
-            "yolo": {f"labels/{split}/a.txt": "0 .1 .1 .5 .1 .5 .7 .1 .7", f"images/{split}/a.png": photo()} | YOLO,
-            "ultralytics": {f"{split}/labels/a.txt": "0 .1 .1 .5 .1 .5 .7 .1 .7", f"{split}/images/a.png": photo()} | YOLO,
-            "labelme": {f"{split}/a.json": labelme(shape("car", SQUARE), shape("bus", SQUARE[:2]))} | rings,
-        }[form]  # fmt: skip
+            "roboflow": {f"{split}/_annotations.coco.json": file} | beside,
+            "coco": {
+                f"annotations/instances_{split}2017.json": file,
+                f"annotations/captions_{split}2017.json": {"images": [], "annotations": []},
+                f"annotations/person_keypoints_{split}2017.json": file,
+                f"{split}2017/a.png": photo(),
+            },
+            "two": {f"{split}.json": file, f"images/{split}/a.png": photo()},
+            "yolo": {f"labels/{split}/a.txt": text, f"images/{split}/a.png": photo()} | YOLO,
+            "ultralytics": {f"{split}/labels/a.txt": text, f"{split}/images/a.png": photo()} | YOLO,
+            "labelme": {f"{split}/a.json": labelme(CAR, BUS, CAR)} | beside,
+        }[form]
     return files
 
 
-@pytest.mark.parametrize("form", ["roboflow", "coco", "captions", "yolo", "ultralytics", "labelme"])
+@pytest.mark.parametrize("form", ["roboflow", "coco", "two", "yolo", "ultralytics", "labelme"])
 def test_the_training_split_numbers_the_classes(form, tmp_path):
     put(tmp_path, splits(form))
     names, truth = truth_of(tmp_path)
-    assert truth[3, 3] == names.index("car") == 1
-    assert truth_of(tmp_path, "validation")[1][3, 3] == 1
+    assert truth[3, 3] == names.index("car")
+    assert truth_of(tmp_path, "validation")[1][3, 3] == names.index("car")
 
 
-TWICE = {"images/x/a.png": photo(), "images/y/a.png": photo()}
+def test_a_class_that_the_training_split_lacks_is_an_error(tmp_path):
+    put(tmp_path, splits("labelme") | {"val/a.json": labelme(shape("dog", SQUARE))})
+    with pytest.raises(ValueError, match=r"val/a\.json: the training split has no class dog, but background"):
+        read([tmp_path], 256)
+
+
+def test_what_has_no_effect_is_counted(tmp_path):
+    """Boxes, lines, shapes and images that are not listed or missing, images without shapes, and a group."""
+    listed = [("a", 7), ("b", 8), ("gone", 9)]
+    file = coco(
+        SMALL,
+        *({"segmentation": part} for part in ([], None, [[1, 2, 3, 4]])),
+        SMALL | {"image_id": 1},
+        names=("car",),
+        images=[{"id": n, "file_name": f"x\\{name}.png"} for name, n in listed],
+    )
+    file["categories"].append({"id": 0, "name": "things", "supercategory": "none"})
+    file["categories"][0]["supercategory"] = "things"
+    images = {f"images/{name}.png": photo() for name in "abc"}
+    record = read([put(tmp_path, images | {"annotations.json": file})], 256)["train"]
+    assert [entry["name"] for entry in record.classes] == ["background", "car"]
+    name = tmp_path / "annotations.json"
+    assert record.notes == [
+        f"Images that {name} lists, but are missing: 1.",
+        f"Shapes in {name} of images that it does not list, which are not used: 1.",
+        f"Images that {name} does not list, which are not used: 1.",
+        "Shapes without an area are not drawn: 2 box, 1 line.",
+        "1 of 2 images, such as b.png, have only background.",
+    ]
+
+
+def test_an_image_without_a_text_of_yolo_is_background(tmp_path):
+    put(tmp_path, YOLO | {"images/a.png": photo(), "images/b.png": photo(), "labels/a.txt": BOTH})
+    record = read([tmp_path], 256)["train"]
+    assert not record.pairs[1][1].any()
+    assert "1 of 2 images, such as b.png, have only background." in record.notes
+
+
+def test_masks_count_where_there_are_polygons_too(tmp_path):
+    blocks = np.kron(np.eye(2, dtype=np.uint8), np.ones((6, 8), np.uint8))
+    put(tmp_path / "a", {"images/a.png": photo(), "masks/a.png": blocks, "annotations.json": coco(SMALL)})
+    put(tmp_path / "b", {"a.jpg": photo(), "a.png": blocks, "a.json": labelme(CAR)})
+    for name in "ab":
+        assert np.array_equal(truth_of(tmp_path / name)[1], blocks)
+
+
+def test_files_are_parsed_once(tmp_path, monkeypatch):
+    """Files of labelme contain their image, which has megabytes."""
+    sizes, loads = [], json.loads
+    monkeypatch.setattr(json, "loads", lambda text: sizes.append(len(text)) or loads(text))
+    for form in ("labelme", "coco"):
+        read([put(tmp_path / form, splits(form))], 256)
+    assert len(sizes) == len([*tmp_path.rglob("*.json")]) - 4  # not captions and keypoints
+
+
+LINE, FAR = shape("car", [[1, 2], [3, 4]], "line"), shape("car", [[1, 1e9], [2, 2], [3, 9]])
+RUNS, DAMAGED = {"size": [12, 16], "counts": [3, 4]}, "damaged, or not of labelme, COCO or YOLO (KeyError"
+IMAGE, BRUSH = {"images/a.png": photo()}, "masks/task-1-annotation-2-by-3-tag-b-0.png"
+OF_LABELME = [
+    (labelme(CAR, size=(20, 12)), "a.json: its shapes are for a picture of (20, 12), but that has (16, 12)."),
+    (labelme(CAR, size=(12, 16)), "but that has (16, 12); if its EXIF data turn it, save it without them."),
+    (labelme(LINE), "a.json has no polygons, only shapes without area: 1 line."),
+    (labelme(FAR), "a.json: points are far outside the picture: 1 to 1e+09."),
+    ('{"imagePath": "a.png", "shapes": [', "a.json: Expecting value: line 1 column"),
+    (labelme({"label": "car"}), f"a.json: {DAMAGED}"),
+]
+OF_COCO = [
+    (coco(SMALL, size=(16, 13)), "c.json: its shapes are for a picture of (16, 13), but that has (16, 12)."),
+    (coco({"segmentation": []}), "has no polygons, only shapes without area: 1 box."),
+    (coco(SMALL | {"category_id": 9}), f"c.json: {DAMAGED}"),
+    (coco({"segmentation": RUNS}), "the run lengths of a shape do not fill the picture."),
+    (
+        coco({"segmentation": RUNS | {"size": [16, 12]}}),
+        "run lengths must be for [12, 16] pixels, not [16, 12].",
+    ),
+    (coco(images=[{"id": 7, "file_name": "b.png"}]), "c.json: its images are not in "),
+]
+OF_YOLO = [
+    ("2 .1 .1 .5 .1 .5 .5", "a.txt: the class 2 is not in "),
+    ("0 16 16 53 16 50 50", "a.txt: points must be in parts of the size (0 to 1), not in pixels."),
+    ("0 .1 .1 .5 .5 .9 .9 .4", "a.txt: a shape has an odd number of coordinates."),
+    ("0 .1 .1 .5 .5", "a.txt has no polygons, only shapes without area: 1 box."),
+]
 WRONG = [
-    ({"a.json": labelme(shape("car", SQUARE)), "b.png": photo()}, "b.png, for example, needs b.json in"),
-    ({"a.json": labelme(shape("car", SQUARE)), "b.json": labelme()}, "b.json has shapes, but there is no image for it in"),
-    ({"a.json": labelme(shape("car", SQUARE), size=(12, 16))}, "but that has (16, 12); if its EXIF data turn it, save it"),
-    ({"a.json": labelme(shape("car", SQUARE), size=(20, 12))}, "a.json: its shapes are for a picture of (20, 12), but that"),
-    ({"a.json": labelme(shape("car", [[1, 2], [3, 4]], "line"))}, "no polygons, only shapes without area: 1 line"),
-    ({"a.json": labelme(shape("car", [[1, 1e9], [2, 2], [3, 9]]))}, "a.json: points are far outside the picture: 1 to 1"),
-    ({"a.json": '{"imagePath": "a.png", "shapes": ['}, "a.json: Expecting value: line 1 column"),
-    ({"a.json": labelme({"label": "car"})}, "a.json: damaged, or not of labelme, COCO or YOLO (KeyError: 'points')"),
-    ({"c.json": coco(SMALL, size=(16, 13))}, "c.json: its shapes are for a picture of (16, 13), but that has (16, 12)."),
-    ({"c.json": coco({"segmentation": []})}, "no polygons, only shapes without area: 1 box."),
-    ({"c.json": coco(SMALL | {"category_id": 9})}, "(KeyError: 9)"),
-    ({"c.json": coco({"segmentation": {"size": [12, 16], "counts": [3, 4]}})}, "the run lengths of a shape do not fill the pic"),
-    ({"c.json": coco({"segmentation": {"size": [16, 12], "counts": [3, 189]}})}, "must have the size [12, 16], but have [16, 12]"),
-    ({"c.json": coco(SMALL, images=[{"id": 7, "file_name": "b.png"}])}, "its images are not in"),
-    ({"c.json": coco(SMALL), "d.json": coco(SMALL)}, "c.json and "),
-    ({"c.json": coco(SMALL), "a.png": None} | TWICE, "several folders in"),
-    ({"labels/a.txt": "2 .1 .1 .5 .1 .5 .5"} | YOLO, "a.txt: the class 2 is not in "),
-    ({"labels/a.txt": "0 1 1 5 1 5 5"} | YOLO, "points must be in parts of the size (0 to 1)"),
-    ({"labels/a.txt": "0 .1 .1 .5 .5 .9 .9 .4"} | YOLO, "a.txt: a shape has an odd number of coordinates"),
-    ({"labels/a.txt": "0 .1 .1 .5 .5"} | YOLO, "only shapes without area: 1 box"),
-    ({"labels/a.txt": "0 .1 .1 .5 .1 .5 .5"}, "there is no data.yaml with their names"),
-    ({"labels/a.txt": "0 .1 .1 .5 .1 .5 .5", "d.yaml": "kpt_shape: [17, 3]\nnames: [a]"}, "describes keypoints"),
-    ({"p.json": [{"id": 1, "annotations": [{"result": []}]}]}, "Label Studio's JSON, which is not read: export it as COCO"),
-    ({"masks/task-1-annotation-2-by-3-tag-dog-0.png": photo(), "images/b.png": photo()}, "brush PNGs of Label Studio"),
-    ({"annotations.xml": "<?xml?>\n<annotations><image/></annotations>"}, "export it as COCO 1.0 or Segmentation mask"),
-]  # fmt: skip
+    *(({"a.png": photo(), "a.json": file}, said) for file, said in OF_LABELME),
+    *((IMAGE | {"c.json": file}, said) for file, said in OF_COCO),
+    *((IMAGE | YOLO | {"labels/a.txt": text}, said) for text, said in OF_YOLO),
+    ({"a.png": photo(), "b.png": photo(), "a.json": labelme(CAR)}, "b.png, for example, needs b.json in "),
+    (
+        {"a.png": photo(), "a.json": labelme(CAR), "b.json": labelme()},
+        "b.json has shapes, but there is no im",
+    ),
+    ({f"images/{n}/a.png": photo() for n in "xy"} | {"c.json": coco(SMALL)}, "several folders in "),
+    (IMAGE | {"c.json": coco(SMALL), "d.json": coco(SMALL)}, "d.json are both files of COCO: keep one."),
+    (IMAGE | YOLO | {f"labels/{n}.txt": BOTH for n in "ab"}, "b.txt has shapes, but there is no image for"),
+    (IMAGE | {"labels/a.txt": BOTH}, "has polygons of YOLO, but there is no data.yaml with their names."),
+    (IMAGE | {"labels/a.txt": BOTH, "data.yaml": "kpt_shape: [17, 3]\nnames: [a]"}, "describes keypoints"),
+    (IMAGE | {"p.json": [{"annotations": []}]}, "a list in JSON as of Label Studio, which is not read: exp"),
+    (IMAGE | {"images/c.png": photo(), BRUSH: photo()}, "brush PNGs of Label Studio, one per label, which"),
+    (IMAGE | {"a.xml": "<?xml?>\n<annotations>"}, "export it as COCO 1.0 or Segmentation mask 1.1."),
+]
 
 
 @pytest.mark.parametrize(("files", "said"), WRONG)
 def test_what_is_not_understood_is_named(files, said, tmp_path):
-    picture = {"a.png" if "a.json" in files else "images/a.png": photo()} if "a.png" not in files else {}
-    put(tmp_path, picture | {name: content for name, content in files.items() if content is not None})
-    with pytest.raises(ValueError, match=".") as error:
-        read([tmp_path], 256)
+    with pytest.raises(ValueError, match=r".") as error:
+        read([put(tmp_path, files)], 256)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_pycocotools_is_named_where_it_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycocotools", None)
+    with pytest.raises(ValueError, match=r"c\.json: needs pycocotools: pip install pycocotools, or "):
+        read([put(tmp_path, {"images/a.png": photo(), "c.json": coco(SMALL)})], 256)

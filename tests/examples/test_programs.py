@@ -133,7 +133,7 @@ def test_an_interrupted_run_continues_with_the_same_result(compare, tmp_path, mo
     said, last = stopped(2, None), 2
     assert re.search(r"after 2 of \d+ steps. To continue:\n    python 'a file.py' --resume\n", said)
     if compare:
-        assert re.search(r", about \d+ s left\n", result.stdout)
+        assert re.search(r"step 5 of 6: loss [\d.]+, [\d.]+ s per step, about \d+ s in all\n", result.stdout)
         stopped(3, OSError("as if killed"))
         last = 4
     assert f"Resuming after step {last} of" in call(*options, broken, "--resume").stdout

@@ -67,12 +67,12 @@ def test_the_program_says_what_a_scan_takes_and_for_what_it_is_not(tmp_path, mon
     model.save_pretrained(tmp_path / "model")
     Image.fromarray(SCAN).save(tmp_path / "scan.png")
     monkeypatch.chdir(tmp_path)
-    said = call("predict.py", "model", "scan.png").stdout.splitlines()
+    said = call("predict", "model", "scan.png").stdout.splitlines()
     assert said[0] == "Not for clinical use; one scan was compared."
     assert ("70 to 100 seconds" in said[1]) == (mx.default_device() == mx.cpu)
-    with Image.open("demo/classes-scan.png") as labels:
+    with Image.open("runs/classes-scan.png") as labels:
         assert np.array_equal(labels, model.predict(SCAN))
-    said = call("predict.py", "relaynet", "no.png", status=1).stderr  # before a download
+    said = call("predict", "relaynet", "no.png", status=1).stderr  # before a download
     assert said == "There is no file no.png.\n"
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
 
@@ -73,6 +74,8 @@ def test_batches_are_squares_mirrored_with_their_classes_and_padding_does_not_co
     counts = np.bincount(np.concatenate([t.ravel() for _, t in pairs]))
     assert weights[:3] == pytest.approx(1 / np.log(1.02 + counts / counts.sum()))
     assert weights[255] == 0
+    same = replace(data, weighted=False).class_weights()
+    assert (same[:255].tolist(), same[255]) == ([1] * 255, 0)
     for _, (inputs, classes, weight) in zip(range(40), data.batches(model, 2, 0)):
         assert inputs.shape == (2, 16, 16, 3)  # a multiple of 8 below the median of 17
         for picture, truth, each in zip(*map(np.array, (inputs, classes, weight)), strict=True):
@@ -113,15 +116,25 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
     five, table = dict.fromkeys("abcde", TRUTH), b"0 x 1 1 1\n1 y 2 2 2\n"
     shades = np.arange(300, dtype=np.uint16)[None]
     for said, masks, change, options in (
-        ("masks/a.png has values without a class: 2. Classes: x, y.", five, {"classes.txt": table}, ()),
+        (
+            "masks/a.png has values without a class: 2 (33.3% of the pixels). Classes: x, y.",
+            five,
+            {"classes.txt": table},
+            (),
+        ),
         ("a line 'number name red green blue'", five, {"classes.txt": b"0 x 1 1\n1 y 2 2\n"}, ()),
         ("masks/e.png cannot be read as an image: ", five, {"masks/e.png": png[:-30]}, ()),
         ("images/e.png cannot be read as an image: cannot identify", five, {"images/e.png": b"GIF"}, ()),
         ("masks/e.png must have the size of its image", five, {"masks/e.png": TRUTH.T}, ()),
-        ("masks/a.png has numbers, but masks/e.png has colours", five, {"masks/e.png": COLOURS[TRUTH]}, ()),
-        ("must have 2 to 254 classes, but has 300", dict.fromkeys("ab", shades), {}, ()),
+        (
+            "masks/e.png has colours, but the training masks have numbers",
+            five,
+            {"masks/e.png": COLOURS[TRUTH]},
+            (),
+        ),
+        ("masks/a.png seems to be a photograph", dict.fromkeys("abcde", shades), {}, ()),
         ("--validation is needed for fewer than 5 images", dict.fromkeys("abc", TRUTH), {}, ()),
-        ("must contain images/ and masks/, train/ and tra", five, {}, ("--validation", tmp_path)),
+        ("It must have images/ and masks/, train/ and val", five, {}, ("--validation", tmp_path)),
         ("has values without a class: 5, 6, 7. Classes: 0, 1, 2.", five, {}, ("--validation", others)),
         ("--model must be enet, segnet, hair or", five, {}, ("--model", "no/such")),
         ("--model must segment RGB images, unlike", five, {}, ("--model", tmp_path / "q")),
@@ -134,7 +147,7 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
             else:
                 (folder / name).write_bytes(content)
         words = ["--data", folder, *options, "--output", tmp_path / "out"]
-        (line,) = call("train.py", *words, status=1).stderr.splitlines()
+        (line,) = call("train", *words, status=1).stderr.splitlines()
         assert said in line.replace(f"{folder}/", "")
     assert not (tmp_path / "out").exists()
 
@@ -157,9 +170,9 @@ def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
 def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
     expected = np.load(ENET_CAMVID / "reference.npz")
     source, names = ENET_CAMVID / "best_model.pth", ("0001TP_006690", "0016E5_07959")
-    call("mlx_unpool_zoo.convert", "enet", source, tmp_path / "enet", "--input", "raw")
+    call("convert", "enet", source, tmp_path / "enet", "--input", "raw")
     pictures = [ENET_CAMVID / f"{name}.png" for name in names]
-    call("predict.py", tmp_path / "enet", *pictures, "--output", tmp_path / "classes.png")
+    call("predict", tmp_path / "enet", *pictures, "--output", tmp_path / "classes.png")
     for name in names:
         with Image.open(tmp_path / f"classes-{name}.png") as labels:
             assert (np.array(labels) == expected[f"{name}_classes"]).mean() > 0.9999
@@ -173,7 +186,7 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     (data / "classes.txt").write_text(ROCK)
     output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
     options = "--model", "segnet", "--decoder", "skip", "--decoder-kernel", 5, "--crop", 20, "--test", data
-    said = call("train.py", "--smoke", *options, "--data", data, "--output", output)
+    said = call("train", "--smoke", *options, "--data", data, "--output", output)
     assert said.stdout.startswith("segnet: 5 images, 1 for validation, 6 for test, 3 classes (rock, sea, f")
     assert {path.name for path in output.iterdir()} == {"segnet", *train.FILES}
     report, model = json.loads((output / "metrics.json").read_text()), zoo.from_pretrained(folder)
@@ -193,7 +206,7 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
         grey.save(other / "images" / f"{name}.png")
     options = "--data", other, "--validation", other / "images", other / "masks", "--side", 12
     with pytest.warns(UserWarning, match="new random values: classifier"):
-        said = call("train.py", "--smoke", "--model", folder, *options, "--output", tmp_path / "b").stdout
+        said = call("train", "--smoke", "--model", folder, *options, "--output", tmp_path / "b").stdout
     assert said.startswith("segnet: 2 images, 2 for validation, 2 classes (0, 1).\n")
     assert "black is 0 and white 800.\n" in said
     assert "Warning: 2 of 2 images for validation are also for training.\n" in said
@@ -202,7 +215,7 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
 
     # Larger pictures are reduced as in training; their label maps have the size of the pictures.
     drawing = tmp_path / "new" / "classes.png"
-    call("predict.py", tmp_path / "b" / "segnet", other / "images", "--output", drawing)
+    call("predict", tmp_path / "b" / "segnet", other / "images", "--output", drawing)
     (seen, _), _ = read([other], 12)["train"].pairs
     with Image.open(tmp_path / "new" / "classes-a.png") as labels:
         assert np.array_equal(labels, again.predict(seen).repeat(2, 0).repeat(2, 1))
@@ -217,10 +230,12 @@ def test_training_on_camvid_and_with_names_of_classes(tmp_path):
     write(tmp_path / "c", {"a": BLOCKS}, "test testannot")
     (tmp_path / "names.txt").write_text(ROCK)
     options = "--smoke", "--data", tmp_path / "c", "--output", tmp_path / "out", "--overwrite"
-    said = call("train.py", *options).stdout
+    said = call("train", *options).stdout
     assert said.startswith("enet: 3 images, 2 for validation, 1 for test, 12 classes (sky, building, pole")
-    assert "Not in the training masks: road, pavement, tree, sign, fence, car, pedestrian, bicyclist." in said
-    said = call("train.py", *options, "--classes", tmp_path / "names.txt").stdout
+    assert (
+        "Not in the masks for train: road, pavement, tree, sign, fence, car, pedestrian, bicyclist." in said
+    )
+    said = call("train", *options, "--classes", tmp_path / "names.txt").stdout
     assert "3 classes (rock, sea, fire)" in said
     model = zoo.from_pretrained(tmp_path / "out" / "enet")
     assert model.about.classes[1] == {"name": "sea", "colour": [0, 160, 255], "label": 1}
@@ -238,14 +253,14 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
     def refused(*more: object) -> str:
         """The line of a run that is refused and changes nothing."""
         before = contents(output)
-        (line,) = call("train.py", *options, *more, status=1).stderr.splitlines()
+        (line,) = call("train", *options, *more, status=1).stderr.splitlines()
         assert before == contents(output)
         return line
 
     def trained(*more: object) -> list[int]:
         """Train; the evaluations whose weights were those of the folder in the end."""
         seen.clear()
-        call("train.py", *options, *more)
+        call("train", *options, *more)
         kept = tree_flatten(zoo.from_pretrained(output / "segnet").parameters())
         return [n for n, each in enumerate(seen) if all(mx.array_equal(each[name], v) for name, v in kept)]
 
@@ -272,7 +287,7 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
         line = refused("--steps", 9, "--resume")
         assert line.startswith("The loss or a parameter is not finite in step 6 (loss nan)")
         patch.setattr(train, "loss_of", lambda model, *_: signal.raise_signal(signal.SIGINT) or mx.array(0.0))
-        said = call("train.py", *options, "--steps", 9, "--save-every", 4, "--resume", status=130).stdout
+        said = call("train", *options, "--steps", 9, "--save-every", 4, "--resume", status=130).stdout
     assert f"step 6 of 9: loss 0.000. {output / 'segnet'}/ has the best model.\n" in said
     scores += [0.1]
     assert trained("--overwrite", "--steps", 1) == [0]
@@ -283,7 +298,7 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
     model.save_pretrained(tmp_path / "m")
     pictures = write(tmp_path, dict.fromkeys("ab", TRUTH)) / "images"
     (pictures / "b.png").write_bytes(b"no picture")
-    result = call("predict.py", tmp_path / "m", pictures, "--output", drawing, status=1)
+    result = call("predict", tmp_path / "m", pictures, "--output", drawing, status=1)
     assert "a.png: " in result.stdout
     line, last = result.stderr.splitlines()
     assert line.startswith(f"{pictures / 'b.png'} cannot be read as an image: ")
@@ -292,18 +307,21 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
     with Image.open(pictures / "a.png") as image, Image.open(tmp_path / "new" / "x-a.png") as labels:
         assert np.array_equal(labels, model.predict(image))
     monkeypatch.chdir(tmp_path)
-    call("predict.py", "m", pictures / "a.png")
-    assert {path.name for path in Path("runs").iterdir()} == {"classes.png", "classes-a.png"}
+    call("predict", "m", pictures / "a.png", "--probabilities")
+    assert {path.name for path in Path("runs").iterdir()} == {"classes.png", "classes-a.png", "classes-a.npy"}
+    with Image.open(pictures / "a.png") as image:
+        assert np.array_equal(np.load("runs/classes-a.npy"), model.probabilities(image))
     (pictures / "b.png").rename(pictures / "b-a.png")
     Path("linked.png").hardlink_to(pictures / "a.png")
     before = contents(tmp_path)
     for output in (pictures / "a.png", pictures / "b.png", "linked.png"):
-        said = call("predict.py", "m", pictures, "--output", output, status=1).stderr
+        said = call("predict", "m", pictures, "--output", output, status=1).stderr
         assert said.startswith("--output would replace the input ")
     assert before == contents(tmp_path)
     picture, colours = np.full((1, 5, 3), (200, 100, 0)), ([255, 9, 9], [0, 200, 100])
-    found = overlaid(picture, np.array([[0, 1, 255, 255, 255]]), [{"colour": c} for c in colours])[0]
+    classes = [{"name": n, "colour": c} for n, c in zip("0a", colours)]
+    found = overlaid(picture, np.array([[0, 1, 255, 255, 255]]), classes)[0]
     assert found.tolist() == [[200, 100, 0], [110, 145, 45], *[[137, 122, 107]] * 2, [200, 100, 0]]
     small_model("quicknat")[0].save_pretrained("quicknat")
-    (line,) = call("predict.py", "quicknat", pictures, status=1).stderr.splitlines()
+    (line,) = call("predict", "quicknat", pictures, status=1).stderr.splitlines()
     assert "does not segment images: it is a quicknat, 2-D, for 1 channels" in line

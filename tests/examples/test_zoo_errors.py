@@ -325,7 +325,7 @@ def test_the_converter_leaves_out_arrays_and_chooses_a_key_on_request(tmp_path):
     state = {name: flat[name][1:].reshape(value.shape) for name, value in state.items()}
     loss, path = flat_array(6)[1:], tmp_path / "run.ckpt"
     write_torch(path, {"runs": {"G": state | {"criterion.weight": loss}, "D": state}}, "zip")
-    command = ["mlx_unpool_zoo.convert", "segnet", path, tmp_path / "out"]
+    command = ["convert", "segnet", path, tmp_path / "out"]
     says = f"'runs/G' ({len(state) + 1} arrays), 'runs/D' ({len(state)} arrays). Choose one: --key NAME"
     assert says in call(*command, status=1).stderr
     assert "--key must be one of G, D, but got E." in call(*command, "--key", "runs/E", status=1).stderr
@@ -389,7 +389,7 @@ def test_converting_stores_classes_plane_and_licence(tmp_path, monkeypatch):
     Path("copy.txt").write_text("Apache License\n")
     rows = [f"{n}\tClass-{n}\t1\t2\t{n}\t0\n" for n in range(2, 80)]
     Path("colours.tsv").write_text("ID\tLabelName\tR\tG\tB\tA\n0\tUnknown\t0\t0\t0\t0\n" + "".join(rows))
-    command = ["mlx_unpool_zoo.convert", "fastsurfer_vinn"]
+    command = ["convert", "fastsurfer_vinn"]
     sizes = ["--config", "height=16", "width=32"]
     options = ["--licence", "Apache-2.0", "--licence-file", "copy.txt", "--classes", "colours.tsv"]
     printed = call(*command, source, "axial", *sizes, *options, "--source", "the authors").stdout
@@ -413,18 +413,18 @@ def test_a_converted_enet_predicts(tmp_path):
     source = save_state(tmp_path / "best.safetensors", zoo.ENet(12))
     Image.new("RGB", (24, 16), "red").save(tmp_path / "street.png")
     for name in ("normalised", "raw"):
-        call("mlx_unpool_zoo.convert", "enet", source, tmp_path / name, "--input", name)
+        call("convert", "enet", source, tmp_path / name, "--input", name)
         about = zoo.from_pretrained(tmp_path / name).about
         assert (about.input["normalisation"] is not None) == (name == "normalised")
         assert about.classes == zoo.CAMVID
     street, drawing = tmp_path / "street.png", tmp_path / "classes.png"
-    call("predict.py", tmp_path / "raw", street, "--output", drawing)
+    call("predict", tmp_path / "raw", street, "--output", drawing)
     with Image.open(tmp_path / "classes-street.png") as labels, Image.open(street) as picture:
         assert np.array_equal(labels, zoo.from_pretrained(tmp_path / "raw").predict(picture))
         colour = zoo.CAMVID[labels.getpixel((3, 4))]["colour"]
         assert labels.convert("RGB").getpixel((3, 4)) == tuple(colour)
     other = Path(shutil.copy(street, tmp_path / "raw"))
-    printed = call("predict.py", tmp_path / "raw", street, other, "--output", drawing, status=1).stderr
+    printed = call("predict", tmp_path / "raw", street, other, "--output", drawing, status=1).stderr
     assert printed == "images must have different names, but got street, street.\n"
 
 
@@ -440,7 +440,7 @@ def test_converting_other_weights_leaves_nothing(tmp_path):
         (["quicknat", source, folder, "--classes", words], "number name red green blue"),
         (["quicknat", missing, folder], f"{missing}: there is no such file."),
     ):
-        (line,) = call("mlx_unpool_zoo.convert", *options, status=1).stderr.splitlines()
+        (line,) = call("convert", *options, status=1).stderr.splitlines()
         assert says in line
         assert sorted(tmp_path.iterdir()) == before
     words.write_text("1 see pages 2 3\n4 name 5 6 7 0\n")

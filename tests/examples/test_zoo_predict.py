@@ -31,6 +31,28 @@ def test_a_prediction_has_the_size_of_the_image():
         assert np.array_equal(model.predict(batch), [classes, classes])
 
 
+def test_probabilities_are_the_softmax_of_the_scores_on_the_grid_of_the_image():
+    model, _ = small_model("enet")
+    found = model.probabilities(PICTURE)
+    assert (found.shape, found.dtype) == ((43, 50, model.config["num_classes"]), np.float32)
+    scores = model(model.preprocess(PICTURE))[0, :43, :50]
+    assert np.allclose(found, mx.softmax(scores, axis=-1), atol=1e-6)
+    assert np.array_equal(found.argmax(axis=-1), model.predict(PICTURE))
+    assert np.array_equal(model.probabilities([PICTURE] * 2), [found, found])
+    small = model.probabilities(np.asarray(Image.fromarray(PICTURE).resize((23, 20))))
+    model.about.input["side"] = 20
+    places = np.meshgrid(
+        (np.arange(43) + 0.5) * 20 / 43 - 0.5, (np.arange(50) + 0.5) * 23 / 50 - 0.5, indexing="ij"
+    )
+    for number, plane in enumerate(np.moveaxis(small, -1, 0)):
+        expected = scipy.ndimage.map_coordinates(plane, places, order=1, mode="nearest")
+        assert np.allclose(model.probabilities(PICTURE)[..., number], expected, atol=1e-5)
+    hair, _ = small_model("hair")
+    both = hair.probabilities(PICTURE)
+    assert np.array_equal(both[..., 1], hair.mask(PICTURE))
+    assert np.allclose(both.sum(axis=-1), 1)
+
+
 @pytest.mark.parametrize("kind", zoo.MODELS)
 def test_the_example_of_every_model_runs(kind):
     model = zoo.MODELS[kind]

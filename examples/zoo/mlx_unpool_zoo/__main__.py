@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 
 from .commands.command_line import extra, run_program
@@ -33,4 +34,5 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)  # without a line of code
     run_program(main)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -22,29 +22,18 @@ from .model import Model
 class Pictures:
     """Images (H, W, 3) with the class index of every pixel (H, W), all uint8, and the classes.
 
-    ``white_level``: the value that became 255 in images of more than 8 bits. ``meaning``: that of the values
-    of masks. ``source``: the files, for people.
+    ``record``: what was read, if they are from files. ``weighted``: see :meth:`class_weights`.
     """
 
     pairs: list[tuple[np.ndarray, np.ndarray]]
     classes: list[dict[str, Any]]
-    ends: list[float] | None = None
-    lines: Sequence[str] = ()
+    record: Record | None = None
     weighted: bool = True
 
     @classmethod
     def of(cls, record: Record) -> Pictures:
         """The images of a split."""
-        return cls(record.pairs, record.meaning.classes, record.ends, record.lines())
-
-    def divided(self, every: int = 5) -> tuple[Pictures, Pictures]:
-        """The images without and with every fifth."""
-        if len(self.pairs) < every:
-            count = len(self.pairs)
-            raise ValueError(f"--validation is needed for fewer than {every} images, but there are {count}.")
-        last = slice(every - 1, None, every)
-        rest = [pair for n, pair in enumerate(self.pairs) if n % every != every - 1]
-        return replace(self, pairs=rest), replace(self, pairs=self.pairs[last], lines=())
+        return cls(record.pairs, record.classes, record)
 
     def counts(self) -> np.ndarray:
         """The number of pixels (256) of each class index, and of those that are ignored."""
@@ -56,11 +45,6 @@ class Pictures:
         counted, share = counts[:IGNORED], 1 - counts[:IGNORED].sum() / counts.sum()
         numbers = {"counted_classes": int((counted > 0).sum()), "counted_pixels": int(counted.sum())}
         return numbers | {"ignored_share": float(share)}
-
-    def absent_classes(self) -> list[str]:
-        """The names of the classes that no pixel has, except those that are ignored."""
-        counts = self.counts()
-        return [c["name"] for n, c in enumerate(self.classes) if not counts[n] and not is_ignored(c)]
 
     def summary(self) -> str:
         """The number of images and a checksum of them and their masks."""
@@ -81,10 +65,8 @@ class Pictures:
 
     def crop_of(self, model: Model, crop: int | None) -> int:
         """The side of training squares: ``crop``, or the median of the shorter sides, for the model."""
-        multiple = model.about.input.get("multiple_of") or 1
+        multiple = check_crop(model, crop)
         median = int(np.median([min(truth.shape) for _, truth in self.pairs]))
-        if crop and crop % multiple:
-            raise ValueError(f"--crop must be a multiple of {multiple} for this model, but got {crop}.")
         return crop or max(multiple, median // multiple * multiple)
 
     def batches(
@@ -118,7 +100,7 @@ class Pictures:
         model.eval()  # once, because predict copies a model in training mode
         truths, found = zip(*((truth, model.predict(picture)) for picture, truth in self.pairs))
         model.train(training)
-        counts = sum(confusion_matrix(*pair, len(self.classes)) for pair in zip(truths, found))
+        counts = np.sum([confusion_matrix(*pair, len(self.classes)) for pair in zip(truths, found)], axis=0)
         if not counts.any():
             raise ValueError("every pixel of the validation or test images is ignored.")
         names = [entry["name"] for entry in self.classes]
@@ -136,6 +118,14 @@ class Pictures:
             "classes": names,
             "confusion": counts.tolist(),
         } | counted
+
+
+def check_crop(model: Model, crop: int | None) -> int:
+    """The number of which the sides of inputs are multiples. Raises ValueError if ``crop`` is none."""
+    multiple = model.about.input.get("multiple_of") or 1
+    if crop and crop % multiple:
+        raise ValueError(f"--crop must be a multiple of {multiple} for this model, but got {crop}.")
+    return multiple
 
 
 def stacked(planes: Sequence[np.ndarray]) -> np.ndarray:

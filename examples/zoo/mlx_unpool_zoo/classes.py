@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,17 @@ def read_classes(path: str | Path) -> list[Any]:
     if not classes:
         raise ValueError(f"{path} must contain a line 'number name red green blue' for each class.")
     return classes
+
+
+def is_background(entry: Any) -> bool:
+    """Whether a class is called "background" or "_background_", in any case."""
+    return entry["name"].strip(" _").lower() == "background"
+
+
+def not_drawn(classes: Sequence[Any]) -> int | None:
+    """The index of the class that is not drawn over pictures: the background, or 0 if that is its name."""
+    unnamed = [n for n, c in enumerate(classes) if c["name"] == "0" and c.get("label", n) == 0]
+    return next((n for n, c in enumerate(classes) if is_background(c)), next(iter(unnamed), None))
 
 
 _FOLDER = Path(__file__).parent

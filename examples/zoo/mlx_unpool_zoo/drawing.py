@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
+from .classes import not_drawn
 from .files import write_file
 
 GREY = "#7a7a7a"  # readable on light and dark pages
@@ -43,12 +44,12 @@ def show_classes(axis: Axes, numbers: np.ndarray, classes: list[dict[str, Any]],
 
 
 def overlaid(picture: np.ndarray, numbers: np.ndarray, classes: list[dict[str, Any]]) -> np.ndarray:
-    """An image with its classes drawn on it. Class index 0 is not drawn; ignored pixels are hatched."""
+    """An image with its classes drawn on it, except the one of ``not_drawn``; ignored pixels are hatched."""
     colours = np.array([entry["colour"] for entry in classes])[np.minimum(numbers, len(classes) - 1)]
     width = max(2, min(numbers.shape) // 32)
     ignored, stripes = numbers >= len(classes), np.add(*np.indices(numbers.shape)) // width % 2 > 0
     colours[ignored] = 127
-    share = np.where(ignored, 0.85 * stripes, 0.45 * (numbers > 0))[..., None]
+    share = np.where(ignored, 0.85 * stripes, 0.45 * (numbers != not_drawn(classes)))[..., None]
     return ((1 - share) * picture + share * colours).astype(np.uint8)
 
 

@@ -25,6 +25,8 @@ from .messages import cut
 from .model import Model
 
 SIDE = 512  # of the inputs of the published weights, whatever the shape of the photograph
+STEP = 200  # the largest distance of the squares in which a wide picture is segmented, in pixels
+LONGEST = 8 * SIDE  # of a wide picture; a longer one is stretched to this length
 HAIR: list[Any] = [{"name": "background", "colour": [0, 0, 0]}, {"name": "hair", "colour": [170, 70, 200]}]
 # How often each operator occurs in the published TFLite file; those in mixed case are MediaPipe's own.
 OPERATORS = {
@@ -38,7 +40,12 @@ class Doubling(nn.ConvTranspose2d):
     """A transposed convolution that doubles height and width, as TensorFlow's with the padding "same"."""
 
     def __call__(self, x: mx.array) -> mx.array:
-        return super().__call__(x)[:, : 2 * x.shape[1], : 2 * x.shape[2]]
+        channels, height, width, inputs = self.weight.shape
+        if (height, width) != (2, 2):
+            return super().__call__(x)[:, : 2 * x.shape[1], : 2 * x.shape[2]]
+        n, rows, columns, _ = x.shape  # without overlap it is a product, which is faster on a CPU
+        y = (x @ self.weight.reshape(-1, inputs).T).reshape(n, rows, columns, channels, 2, 2)
+        return y.transpose(0, 1, 4, 2, 5, 3).reshape(n, 2 * rows, 2 * columns, channels) + self.bias
 
 
 # The layers in the middle of a branch. With groups=channels each channel is filtered on its own.
@@ -175,21 +182,35 @@ class HairSegmenter(Model):
                 x = block(x)
         return self.head(x)
 
-    def mask(self, image: Any) -> np.ndarray:
+    def mask(self, image: Any, *, squares: bool = False) -> np.ndarray:
         """How likely each pixel of an image is hair: (H, W), float32, 0 to 1. Images as for ``predict``."""
-        return next(self.masks([image]))
+        return next(self.masks([image], squares=squares))
 
-    def masks(self, frames: Iterable[Any]) -> Iterator[np.ndarray]:
-        """The ``mask`` of each frame of a video; the network gets the mask of the frame before."""
-        previous = mx.zeros((SIDE, SIDE))
+    def masks(self, frames: Iterable[Any], *, squares: bool = False) -> Iterator[np.ndarray]:
+        """The ``mask`` of each frame of a video; the network gets the mask of the frame before.
+
+        Args:
+            frames: The images, in the order of time.
+            squares: If True, and the sides of an image are further apart than 4:3, the network gets
+                overlapping squares along the longer side instead of the stretched image, which MediaPipe
+                passes. Their masks are averaged with weights that fall to 0 at the edges of each square.
+                It takes as many times longer as there are squares: three for 16:9.
+        """
+        found: list[mx.array] = []
         for frame in frames:
             (picture, *others), _ = self._batch(frame)
             if others:
                 raise ValueError(f"[HairSegmenter] a mask is for one image, but got {1 + len(others)}.")
-            x = self._normalised(stretched(picture)[None])
-            x[..., 3] = previous
-            previous = mx.softmax(self(x)[0].astype(mx.float32), axis=-1)[..., 1]
-            yield interpolated(np.array(previous), picture.shape)
+            size, parts = squares_of(*picture.shape[:2]) if squares else WHOLE
+            inputs, mask = stretched(picture, size), np.zeros(size, np.float32)
+            before = found if len(found) == len(parts) else [mx.zeros((SIDE, SIDE))] * len(parts)
+            found = []
+            for (part, weights), previous in zip(parts, before):
+                x = self._normalised(inputs[part][None])
+                x[..., 3] = previous
+                found.append(mx.softmax(self(x)[0].astype(mx.float32), axis=-1)[..., 1])
+                mask[part] += weights * np.array(found[-1])
+            yield interpolated(mask, picture.shape)
 
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
         """The class of every pixel, 1 for hair: (H, W) for one image, (N, H, W) for several."""
@@ -266,47 +287,85 @@ def tensorflow_kind(layer: nn.Module) -> tuple[str, tuple[int, ...]]:
     return ("depthwise_conv2d", (3, 0, 1, 2)) if layer.groups > 1 else ("conv2d", (0, 3, 1, 2))
 
 
+# The squares of wide and tall pictures.
+
+Square = tuple[Any, np.ndarray]  # the place of a square, and the weights of its pixels in the mask
+WHOLE: tuple[tuple[int, int], list[Square]] = (SIDE, SIDE), [(np.s_[:, :], np.ones(1, np.float32))]
+
+
+def squares_of(height: int, width: int) -> tuple[tuple[int, int], list[Square]]:
+    """The size to which a picture is stretched, and the squares of 512 x 512 pixels that cover it.
+
+    Up to 4:3 there is one square. Otherwise the size has the proportions of the picture, and neighbouring
+    squares overlap. The weights of a square fall linearly to 0 at its edges, and those of all add up to 1.
+    """
+    ratio = max(height, width) / min(height, width)
+    if 3 * ratio <= 4:
+        return WHOLE
+    length = min(math.floor(SIDE * ratio + 0.5), LONGEST)
+    count = math.ceil((length - SIDE) / STEP) + 1
+    starts = np.linspace(0, length - SIDE, count).round().astype(int)
+    slope = SIDE / 2 - np.abs(np.arange(SIDE) + 0.5 - SIDE / 2)
+    total = np.zeros(length)
+    for start in starts:
+        total[start : start + SIDE] += slope
+    slices = [slice(start, start + SIDE) for start in starts]
+    weights = [(slope / total[part]).astype(np.float32) for part in slices]
+    if width > height:
+        return (SIDE, length), [(np.s_[:, part], weight) for part, weight in zip(slices, weights)]
+    return (length, SIDE), [(np.s_[part], weight[:, None]) for part, weight in zip(slices, weights)]
+
+
 # Sizes, as OpenCV changes them for MediaPipe.
 
 
-def stretched(picture: np.ndarray) -> np.ndarray:
-    """A picture (H, W, 3), uint8 or 0 to 1, stretched to 512 x 512 without padding, as uint8.
+def stretched(picture: np.ndarray, size: tuple[int, int] = (SIDE, SIDE)) -> np.ndarray:
+    """A picture (H, W, 3), uint8 or 0 to 1, stretched to a size without padding, as uint8.
 
     If both sides become smaller, each pixel is the mean of the area that it covers (INTER_AREA). Otherwise
     it is interpolated linearly (INTER_LINEAR), with OpenCV's integers, which truncate.
     """
     if picture.dtype != np.uint8:
         picture = np.rint(picture * 255).astype(np.uint8)
-    if min(picture.shape[:2]) > SIDE:
-        means = area_means(area_means(picture).swapaxes(0, 1)).swapaxes(0, 1)
+    (height, width), (rows, columns) = picture.shape[:2], size
+    if (height, width) == size:
+        return picture
+    if height > rows and width > columns:
+        means = area_means(area_means(picture, rows).swapaxes(0, 1), columns).swapaxes(0, 1)
         return np.floor(means + 0.5).astype(np.uint8)
-    (above, below, down), (left, right, across) = map(neighbours, picture.shape[:2])
-    across, down = across[:, None], down[:, None, None]
-    rows = picture[np.stack([above, below])]
-    upper, lower = (rows[:, :, left] * (2048 - across) + rows[:, :, right] * across) >> 4
-    return (((upper * (2048 - down) >> 16) + (lower * down >> 16) + 2) >> 2).astype(np.uint8)
+    (above, below, down), (left, right, across) = neighbours(height, rows), neighbours(width, columns)
+    across, lines = across[:, None], np.empty((2, columns, 3), np.int32)
+    found = np.empty((rows, columns, 3), np.uint8)
+    for number, share in enumerate(down):  # row by row, which saves memory
+        for line, row in zip(lines, (picture[above[number]], picture[below[number]])):
+            line[:] = (row[left] * (2048 - across) + row[right] * across) >> 4
+        found[number] = ((lines[0] * (2048 - share) >> 16) + (lines[1] * share >> 16) + 2) >> 2
+    return found
 
 
-def neighbours(length: int) -> tuple[np.ndarray, ...]:
-    """The two nearest pixels of 512 positions on an axis, and 2048 times the share of the second."""
-    positions = ((np.arange(SIDE) + 0.5) * (length / SIDE) - 0.5).astype(np.float32)
+def neighbours(length: int, wanted: int) -> tuple[np.ndarray, ...]:
+    """The two nearest pixels of each position on a new axis, and 2048 times the share of the second."""
+    positions = ((np.arange(wanted) + 0.5) * (length / wanted) - 0.5).astype(np.float32)
     first = np.floor(positions).astype(np.int32)
     share = np.rint((positions - first) * 2048).astype(np.int32)
     return first.clip(0, length - 1), (first + 1).clip(0, length - 1), share
 
 
-def area_means(rows: np.ndarray) -> np.ndarray:
-    """512 means of rows (L, ...), each over L / 512 rows, of which the first and the last may be parts."""
-    step, found = len(rows) / SIDE, np.empty((SIDE, *rows.shape[1:]), np.float32)
-    for number in range(SIDE):
+def area_means(rows: np.ndarray, wanted: int) -> np.ndarray:
+    """The means of rows (L, ...), each over L / wanted rows, of which the first and the last may be parts."""
+    step, found = len(rows) / wanted, np.empty((wanted, *rows.shape[1:]), np.float32)
+    for number in range(wanted):
         begin, end = number * step, (number + 1) * step
-        covered = np.arange(math.floor(begin), math.ceil(end))
+        covered = np.arange(math.floor(begin), min(math.ceil(end), len(rows)))
         shares = (np.minimum(covered + 1, end) - np.maximum(covered, begin)) / step
         found[number] = np.tensordot(shares.astype(np.float32), rows[covered].astype(np.float32), 1)
     return found
 
 
 def interpolated(plane: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """A plane (512, 512), float32, of another size (H, W, ...), interpolated linearly."""
-    how = Image.Transform.AFFINE, (SIDE / size[1], 0, 0, 0, SIDE / size[0], 0), Image.Resampling.BILINEAR
-    return np.asarray(Image.fromarray(plane).transform((size[1], size[0]), *how))
+    """A plane, float32, of another size (H, W, ...), interpolated linearly."""
+    scale = plane.shape[1] / size[1], 0, 0, 0, plane.shape[0] / size[0], 0
+    made = Image.fromarray(plane).transform(
+        (size[1], size[0]), Image.Transform.AFFINE, scale, Image.Resampling.BILINEAR
+    )
+    return np.asarray(made)

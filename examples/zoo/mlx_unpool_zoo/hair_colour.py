@@ -10,10 +10,18 @@ COLOURS = {"black": "#14100e", "brown": "#5b3a26", "auburn": "#7a2e1d", "copper"
 LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 
 
+def hint_of(share: float) -> str | None:
+    """What may be wrong if hair has this share of a picture or a film: a text, or None from 0.5 % on."""
+    found = "hardly any" if share else "no"
+    crop = "the network expects a face that fills much of the picture: crop it"
+    return f"{found} hair was found; {crop}" if share < 0.005 else None
+
+
 def colour_of(text: str) -> np.ndarray:
     """The red, green and blue of a colour, 0 to 1."""
     try:
-        return np.array(ImageColor.getrgb(COLOURS.get(text.lower(), text))[:3], np.float32) / 255
+        found = ImageColor.getrgb(COLOURS.get(text.lower(), text))[:3]
+        return np.array([min(255, value) for value in found], np.float32) / 255
     except ValueError:
         names = ", ".join(COLOURS)
         raise ValueError(f"'colour' must be {names}, a CSS colour or #rrggbb, but got {text!r}.") from None

@@ -103,15 +103,19 @@ def normalised(values: np.ndarray, dims: int, multiple: int, how: Any) -> np.nda
 def classes_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
     """The classes with the highest scores for a padded picture of a size, scaled to the size ``wanted``."""
     kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
-    classes = np.array(mx.argmax(scores, axis=-1).astype(kind))
-    rows = (((np.arange(n) + 0.5) * old / n).astype(int) for old, n in zip(size, wanted))
+    return enlarged(np.array(mx.argmax(scores, axis=-1).astype(kind)), size, wanted)
+
+
+def enlarged(classes: np.ndarray, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
+    """Classes of a padded picture of a size, scaled to the size ``wanted`` (both with channels)."""
+    rows = (((np.arange(n) + 0.5) * old / n).astype(int) for old, n in zip(size, wanted[:-1]))
     return classes[np.ix_(*rows)]
 
 
 def probabilities_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
     """The softmax of the scores of a padded picture of a size, scaled linearly to the size ``wanted``."""
     values = np.array(mx.softmax(scores.astype(mx.float32), axis=-1))
-    for axis, (old, n) in enumerate(zip(size, wanted)):
+    for axis, (old, n) in enumerate(zip(size, wanted[:-1])):
         positions = ((np.arange(n) + 0.5) * old / n - 0.5).clip(0, old - 1).astype(np.float32)
         first = positions.astype(int)
         found = values.take(first, axis)
@@ -185,7 +189,7 @@ def array_of(images: Any, mode: str, how: Mapping[str, Any] = {}) -> np.ndarray:
             raise ValueError(
                 f"'images' must have more than 8 bits, as those of the training, but got a Pillow image of "
                 f"mode {images.mode}. For colours of 16 bits, of which Pillow keeps 8, pass an array: "
-                "mlx_unpool_zoo.data.pictures.read_picture(path, model.about.input)."
+                "mlx_unpool_zoo.data.pictures.read_picture(path, model)."
             )
         elif any("16" in str(tile[3]) for tile in getattr(images, "tile", ())):
             warnings.warn("Pillow keeps 8 of the 16 bits of the colours of this image.", stacklevel=5)

@@ -153,7 +153,7 @@ class Model(nn.Module):
         for image in values:
             small = inputs.reduced(image, self.about.input.get("side"))
             scores = model(model._normalised(small[None]), *args, **kwargs)
-            found.append(made_of(scores[0], small.shape[:-1], image.shape[:-1]))
+            found.append(made_of(scores[0], small.shape, image.shape))
         return found[0] if single else np.stack(found)
 
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:

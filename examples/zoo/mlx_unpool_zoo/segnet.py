@@ -201,16 +201,6 @@ class SegNet(Model):
         # Repeat the last row or column for an odd size.
         return mx.pad(x, [(0, wanted - got) for wanted, got in zip(size, x.shape)], mode="edge")
 
-    def kept_positions(self, x: mx.array) -> list[mx.array]:
-        """For each pooling stage, the pooled values at their indices, averaged over the channels."""
-        kept = []
-        for block in self.encoder:
-            x = block(x)
-            size = x.shape
-            x, indices = self.pool(x)
-            kept.append(self.unpool(x, indices, output_size=size[1:-1]).mean(axis=-1))
-        return kept
-
     @classmethod
     def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Rename parameters of torchvision's ``vgg16_bn`` to the encoder's and drop its classifier."""

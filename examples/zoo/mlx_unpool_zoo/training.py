@@ -132,13 +132,14 @@ def train(
                 model.load_weights(list(zip(names, statistics, strict=True)), strict=False)
             mx.eval(loss, stop, model.state, optimizer.state)
 
-            done, stopped = done + 1, stop.item() > 0
+            done, stopped = done + 1, bool(stop.item())
             evaluates = done % (evaluate_every or save_every) == 0 or done == steps
             saves = evaluates or done % save_every == 0 or stopped
             check_finite(done, loss, state_of(model, optimizer) if saves else {})
-            losses.append(loss.item())
+            losses.append(float(loss.item()))  # type: ignore[arg-type]
             rows.append([done, losses[-1], optimizer.learning_rate.item(), math.nan])
             progress.after_step(done, losses[-1])
+            say_if_it_rises([row[2] for row in rows[-2:]], len(losses) == 1, steps, progress)
             if first and saves:
                 best = max((row[-1] for row in rows if not math.isnan(row[-1])), default=-math.inf)
                 text, rows[-1][-1] = at_checkpoint(evaluates, best)
@@ -209,7 +210,7 @@ def cost_of(model: nn.Module, side: int, batch: int) -> tuple[float, float]:
         started = time.perf_counter()
         mx.eval(step(model, mx.zeros((1, small, small, 3))))
         seconds = time.perf_counter() - started
-    parameters = sum(value.nbytes for _, value in tree_flatten(model.parameters()))
+    parameters = sum(value.nbytes for value in dict(tree_flatten(model.parameters())).values())
     # Weights and gradients, and later two averages of gradients; the rest grows with the pixels.
     inside = max(0, mx.get_peak_memory() - 2 * parameters)
     return seconds * ratio, inside * ratio + 4 * parameters
@@ -220,6 +221,13 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
+
+
+def say_if_it_rises(rates: list[float], resumed: bool, steps: int, progress: Progress) -> None:
+    """Print a line if the learning rate of the first step of a resumed run is far above the last one."""
+    if resumed and rates[-1] > 3 * rates[0]:
+        rise = f"from {rates[0]:.2g} to {rates[-1]:.2g}"
+        progress.say(f"the learning rate rises {rise}, because its schedule is that of {steps} steps.")
 
 
 @functools.cache  # prints once
@@ -375,6 +383,8 @@ def load_checkpoint(
         raise ValueError(
             f"{path} was saved by a run with other settings: "
             + ", ".join(f"{name} {saved.get(name)}, now {settings.get(name)}" for name in differ)
+            + ". For another rate, start from its model: --model FOLDER --output NEW"
+            * ("learning_rate" in differ)
         )
     rows: Any = state.pop("log").tolist()
     set_state(model, optimizer, state)

@@ -28,7 +28,7 @@ def environment() -> dict[str, str]:
 def call(program: str, *options: object, status: int = 0) -> SimpleNamespace:
     """Run a command or an example program in this process, without the seconds of imports in another."""
     out, errors = io.StringIO(), io.StringIO()
-    name = program.removesuffix(".py").rpartition(".")[2]
+    name = program.removesuffix(".py")
     words = [name, *map(str, options)]
     main = run_command if name in COMMANDS else importlib.import_module(name).main
     with (

@@ -1,7 +1,7 @@
 """Try a model in a web page: on photographs, or live with a camera.
 
     python -m mlx_unpool_zoo app                  recolours hair, with MediaPipe's network
-    python -m mlx_unpool_zoo.app runs/train/enet  draws the classes of any model that segments pictures
+    python -m mlx_unpool_zoo app runs/train/enet  draws the classes of any model that segments pictures
 
 The first run with the hair network downloads its weights (0.8 MB, Apache-2.0) from Google. The page is
 available on this computer only. Pictures are neither saved nor sent elsewhere. Ctrl-C ends the program.
@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
+import hashlib
 import html
 import itertools
 import json
 import logging
 import os
 import signal
+import sys
+import threading
 import time
 import webbrowser
 from collections.abc import Sequence
@@ -25,16 +29,19 @@ from http import HTTPStatus
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import mlx.core as mx
 import numpy as np
+from mlx.utils import tree_flatten
 from PIL import Image
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field
 
 import mlx_unpool_zoo as zoo
 
-from ..hair_colour import COLOURS, brightness_of, colour_of, table_of
+from ..classes import not_drawn
+from ..hair import squares_of
+from ..hair_colour import COLOURS, brightness_of, colour_of, hint_of, table_of
 from ..messages import pip_install
 
 if TYPE_CHECKING:
@@ -43,7 +50,10 @@ if TYPE_CHECKING:
 
 PORTS = range(8766, 8776)  # that are tried; a browser remembers the permission for the camera by port
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".jpg": "image/jpeg"}
-SIDE = 1024  # the page sends pictures of at most 1024 x 1024 pixels
+LIMIT = 10  # seconds that a page may take to receive an answer
+HAIR_PURPOSE = "Give the hair another colour, in a photograph or live with your camera."
+PURPOSE = "See the class of every pixel, in a photograph or live with your camera."
+OTHER = "Another model runs here now: reload this page."
 POLICY = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src data:"
 POLICY += "; connect-src 'self' {sockets}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -51,15 +61,17 @@ POLICY += "; connect-src 'self' {sockets}; base-uri 'none'; form-action 'none'; 
 class Question(BaseModel):
     """What a page sends. If it has a size, the pixels of a picture follow: red, green, blue and alpha."""
 
-    colour: str = Field("copper", max_length=100)
-    width: int = Field(0, ge=0, le=SIDE**2)
-    height: int = Field(0, ge=0, le=SIDE**2)
+    colours: list[Annotated[str, Field(max_length=100)]] = Field(["copper"], max_length=4)
+    width: int = Field(0, ge=0, le=65535)
+    height: int = Field(0, ge=0, le=65535)
     frame: int | None = None  # number of a camera's picture
     brightness: float = Field(0.5, ge=0, le=1)  # of the hair, if there is no picture
 
 
 class Hair:
     """What one open page asks of the hair network: masks, and tables of colours for them."""
+
+    area = 512 * 4096  # pixels of the largest picture: 8 squares beside each other
 
     def __init__(self, model: zoo.HairSegmenter) -> None:
         self.model = model
@@ -68,16 +80,16 @@ class Hair:
     def _start_video(self) -> None:
         """Forget the mask of the frame before."""
         self.frames: list[np.ndarray] = []
-        self.masks = self.model.masks(self.frames.pop() for _ in itertools.repeat(None))
+        self.masks = self.model.masks((self.frames.pop() for _ in itertools.repeat(None)), squares=True)
         self.smoothed: float | None = None
 
     def answer(self, question: Question, picture: np.ndarray | None) -> tuple[dict, np.ndarray | None]:
-        """A table (256, 3) of colours by brightness and, for a picture, the mask of its hair."""
-        colour = colour_of(question.colour)
-        if picture is None:  # another colour for a picture whose mask the page has
-            return {"table": table_of(colour, question.brightness).round().tolist()}, None
+        """For each colour a table (256, 3) by brightness and, for a picture, the mask of its hair."""
+        colours = [colour_of(text) for text in question.colours]
+        if picture is None:  # other colours for a picture whose mask the page has
+            return {"tables": tables_of(colours, question.brightness)}, None
         if question.frame is None:
-            mask = self.model.mask(picture)
+            mask = self.model.mask(picture, squares=True)
             brightness = brightness_of(picture, mask)
         else:
             if question.frame == 0:
@@ -88,13 +100,21 @@ class Hair:
             if now is not None:  # smoothed, so that colours do not flicker
                 self.smoothed = 0.9 * (self.smoothed or now) + 0.1 * now
             brightness = self.smoothed
-        table = None if brightness is None else table_of(colour, brightness).round().tolist()
-        found = {"brightness": brightness, "table": table, "share": float((mask > 0.5).mean())}
+        share, squares = float((mask > 0.5).mean()), len(squares_of(*mask.shape)[1])
+        found: dict[str, Any] = {"brightness": brightness, "share": share, "squares": squares}
+        found |= {"hint": hint_of(share), "tables": tables_of(colours, brightness)}
         return found, (mask * 255).round().astype(np.uint8)
+
+
+def tables_of(colours: list[np.ndarray], brightness: float | None) -> list[list]:
+    """The tables of colours for hair of a brightness, or none if there is no hair."""
+    return [] if brightness is None else [table_of(each, brightness).round().tolist() for each in colours]
 
 
 class Classes:
     """What one open page asks of a model that segments pictures: a map of their classes."""
+
+    area = 1024**2
 
     def __init__(self, model: zoo.Model) -> None:
         self.model = model
@@ -112,11 +132,16 @@ def view_of(model: zoo.Model, path: str) -> type[Hair] | type[Classes]:
     """The kind of page for a model; gives its classes names and colours if it has none.
 
     Raises:
-        ValueError: If the model does not segment colour or grey pictures into at most 256 classes.
+        ValueError: If the model does not segment colour or grey pictures of 8 bits into at most 256 classes.
     """
     count = model.config.get("num_classes", 0)
     if isinstance(model, zoo.HairSegmenter) and count == 2 and not model.about.input.get("side"):
         return Hair
+    if not {"range", "white_level"}.isdisjoint(model.about.input):
+        use = f"use python -m mlx_unpool_zoo predict {path} IMAGE"
+        raise ValueError(
+            f"{path} learned from images of more than 8 bits, of which a browser shows 8: {use}."
+        )
     try:
         if model.config.get("dims", 2) != 2:
             raise ValueError(f"it has {model.config['dims']} dimensions.")
@@ -142,7 +167,7 @@ def answered(view: Hair | Classes, question: Question, pixels: bytes | None) -> 
         found, plane = view.answer(question, picture)
         found["seconds"] = time.perf_counter() - start
     except (ValueError, RuntimeError, MemoryError) as error:  # a RuntimeError of MLX, for example of a kernel
-        return {"error": str(error)}, None
+        return {"error": str(error) or "There is not enough memory."}, None
     return found, None if plane is None else plane.tobytes()
 
 
@@ -158,20 +183,31 @@ class Page:
         mx.eval(model.parameters())  # other threads cannot evaluate what this one has begun
         # One thread for all pages: the model runs for one picture at a time.
         self.worker = ThreadPoolExecutor(1)
+        self.full = False
         hair = self.view is Hair
-        options: dict[str, Any] = {"side": SIDE, "colours": COLOURS if hair else {}}
+        options: dict[str, Any] = {"area": self.view.area, "colours": COLOURS if hair else {}}
+        options["notDrawn"] = None if hair else not_drawn(model.about.classes)
         options |= {"classes": [] if hair else model.about.classes, "portrait": not model.facts.notice}
         texts = {
-            "title": "Another colour of hair" if hair else f"Classes of {Path(path).name}",
+            "title": "Recolour hair" if hair else f"Classes of {Path(path).name}",
+            "purpose": HAIR_PURPOSE if hair else PURPOSE,
             "paper": " ".join(filter(None, (model.about.paper, model.facts.notice, model.facts.cpu_notice))),
             "device": str(mx.device_info().get("device_name", "CPU")),
-            "options": json.dumps(options),
         }
         folder = (files("mlx_unpool_zoo") / "page").iterdir()
         suffixes = {file: Path(file.name).suffix for file in folder}
         known = {file: KINDS[suffix] for file, suffix in suffixes.items() if suffix in KINDS}
         self.files = {f"/{file.name}": (file.read_bytes(), kind) for file, kind in known.items()}
         page, kind = self.files.pop("/index.html")
+        # A page that was opened before the program was started again learns whether it is still the same.
+        identity = hashlib.sha256(json.dumps([texts, options]).encode() + page)
+        for content, _ in self.files.values():
+            identity.update(content)
+        weights: Any = tree_flatten(self.model.parameters())
+        for _, weight in weights:
+            identity.update(np.asarray(weight.reshape(-1).view(mx.uint8)).tobytes())
+        self.identity = identity.hexdigest()
+        texts["options"] = json.dumps(options | {"identity": self.identity})
         for name, text in texts.items():
             page = page.replace(b"{%s}" % name.encode(), html.escape(text).encode())
         self.files["/"] = page, kind
@@ -180,9 +216,10 @@ class Page:
         """Serve the page on a port of 127.0.0.1, by default the first that is free of ten."""
         from websockets.asyncio.server import serve
 
+        asyncio.get_running_loop().set_exception_handler(self.report)
         for number in [port] if port else PORTS:
             self.hosts = [f"127.0.0.1:{number}", f"localhost:{number}"]
-            options: dict[str, Any] = {"process_request": self.file, "max_size": 4 * SIDE**2}
+            options: dict[str, Any] = {"process_request": self.file, "max_size": 4 * self.view.area}
             options |= {"compression": None, "server_header": None, "logger": logging.getLogger("page")}
             options["origins"] = [f"http://{host}" for host in self.hosts]
             try:
@@ -197,6 +234,10 @@ class Page:
         # Another site whose name resolves to this computer sends its own name (DNS rebinding).
         if request.headers.get_all("Host") not in [[host] for host in self.hosts]:
             return connection.respond(HTTPStatus.FORBIDDEN, "Forbidden\n")
+        if getattr(request, "method", "GET") != "GET":  # websockets before 17 refuses them before
+            refused = connection.respond(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET is allowed\n")
+            refused.headers["Allow"] = "GET"
+            return refused
         route = request.path.partition("?")[0]
         if route == "/talk":
             return None
@@ -217,18 +258,38 @@ class Page:
     async def talk(self, connection: ServerConnection) -> None:
         """Answer the questions of one open page until it is closed; its state ends with the connection."""
         from websockets.exceptions import ConnectionClosed
+        from websockets.frames import CloseCode
 
         view, run = self.view(self.model), asyncio.get_running_loop().run_in_executor
+        if connection.request is None or connection.request.path != f"/talk?{self.identity}":
+            return await connection.close(CloseCode.POLICY_VIOLATION, OTHER)
         try:
             async for text in connection:
                 question = Question.model_validate_json(text)
-                pixels = await connection.recv(decode=False) if question.width * question.height else None
+                area = question.width * question.height
+                if area > view.area:
+                    raise ValueError(f"pictures must have at most {view.area} pixels, but got {area}.")
+                pixels = await connection.recv(decode=False) if area else None
                 found, plane = await run(self.worker, answered, view, question, pixels)
-                await connection.send(json.dumps(found))
-                if plane is not None:
-                    await connection.send(plane)
-        except (ConnectionClosed, ValidationError):  # of another program than the page
+                for answer in (json.dumps(found), plane):
+                    if answer is not None:
+                        await asyncio.wait_for(connection.send(answer), LIMIT)
+        except ConnectionClosed:
             pass
+        except asyncio.TimeoutError:  # it does not read
+            connection.transport.abort()
+        except ValueError as error:  # of another program than the page; a reason has at most 123 bytes
+            reason = " ".join(str(error).split()).encode("ascii", "replace")[:120].decode()
+            await connection.close(CloseCode.POLICY_VIOLATION, reason)
+
+    def report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Print one line, not a traceback per connection, if the process has too many open files."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif not self.full:
+            self.full = True
+            print(f"Too many connections: {error.strerror}. New ones wait.", file=sys.stderr, flush=True)
 
 
 async def run(page: Page, port: int | None, browser: bool) -> None:
@@ -237,7 +298,8 @@ async def run(page: Page, port: int | None, browser: bool) -> None:
     address = f"http://{page.hosts[0]}"
     print(f"The page is at {address}. Ctrl-C ends the program.", flush=True)
     if browser:
-        webbrowser.open(address)
+        # It waits for a browser of the terminal, which waits for the page.
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     # Signals end the process at once, also while the model runs: there is nothing to save.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)

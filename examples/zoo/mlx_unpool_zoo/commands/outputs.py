@@ -1,6 +1,7 @@
 """Check inputs and outputs before a run."""
 
 import fcntl
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,12 @@ def check_inputs(paths: Sequence[Path]) -> None:
     """Raise ValueError if there is no such file or folder, before anything is downloaded or written."""
     if missing := [str(path) for path in paths if not path.exists()]:
         raise ValueError(f"There is no file {' and no file '.join(missing[:3])}.")
+
+
+def check_range(ends: Sequence[float] | None) -> None:
+    """Raise ValueError if --range is given, but not two finite numbers of which the first is smaller."""
+    if ends and not -math.inf < ends[0] < ends[1] < math.inf:
+        raise ValueError(f"--range must be two finite numbers, the smaller one first, but got {ends}.")
 
 
 def check_output_folder(option: str, path: Path) -> None:

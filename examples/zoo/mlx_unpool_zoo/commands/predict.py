@@ -9,14 +9,17 @@ The model is a folder written by the commands train or convert, or the name of p
 classes-street.png. Its pixels are labels, the numbers of the masks with which the model was trained, or, if
 the model has none, class indices (positions in the model's list of classes). Its palette has their colours;
 with labels above 255 it has 16 bits and no palette. --probabilities also writes classes-street.npy: a float32
-array (H, W, classes), in the order of the model's list of classes. If an image cannot be read, the others are labelled, and
-the exit status is 1.
+array (H, W, classes), in the order of the model's list of classes. If an image cannot be read, the others
+are labelled, and the exit status is 1.
 """
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -30,7 +33,7 @@ from ..data.tables import palette
 from ..drawing import PICTURE_SUFFIXES, draw_rows, overlaid
 from ..files import replacing, write_file
 from ..messages import cut
-from .outputs import check_inputs, check_output_file
+from .outputs import check_inputs, check_output_file, check_range
 
 ROWS = 20  # of the picture
 
@@ -54,11 +57,16 @@ def pictures_of(paths: list[Path], output: Path) -> dict[Path, Path]:
     """The images, also those in folders, by the label maps to write."""
     check_inputs(paths)
     files = [file for path in paths for file in (files_in(path) if path.is_dir() else [path])]
-    found = {output.with_name(f"{output.stem}-{path.stem}.png"): path for path in files}
     if not files:
         raise ValueError(f"there is no image in {', '.join(map(str, paths))}.")
+    stems, names = Counter(path.stem for path in files), Counter(path.name for path in files)
+    found = {}
+    for path in files:  # the whole name where stems are equal, the folder where names are
+        name = path.stem if stems[path.stem] < 2 else path.name
+        name = f"{path.absolute().parent.name}-{name}" if names[path.name] > 1 else name
+        found[output.with_name(f"{output.stem}-{name}.png")] = path
     if len(found) < len(files):
-        raise ValueError(f"images must have different names, but got {cut([p.stem for p in files])}.")
+        raise ValueError(f"images must have different names, but got {cut(list(map(str, files)))}.")
     inputs = {(path.stat().st_dev, path.stat().st_ino) for path in files if path.exists()}
     for path in (output, *found):
         if path.exists() and (path.stat().st_dev, path.stat().st_ino) in inputs:
@@ -76,8 +84,8 @@ def labels_of(classes: list) -> np.ndarray:
     return numbers.astype(np.uint8 if numbers.max() < 256 else np.uint16)
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the command and return the exit status."""
+def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    """Parse and check the command line."""
     form = argparse.RawDescriptionHelpFormatter
     name = "python -m mlx_unpool_zoo predict"
     parser = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
@@ -87,31 +95,48 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, default=default, help=f"figure to write (default: {default})")
     side = "reduce images to this shorter side (default: as in training, if the model stores it)"
     parser.add_argument("--side", type=int, help=side)
+    black = "values that are black and white, in images of more than 8 bits (default: as in training)"
+    parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=black)
     text = "also write the probabilities of the classes, classes-street.npy: float32 (H, W, classes)"
     parser.add_argument("--probabilities", action="store_true", help=text)
     arguments = parser.parse_args(words)
     if arguments.side is not None and arguments.side < 8:
         parser.error("--side must be 8 or more")
+    check_range(arguments.range)
+    check_output_file("--output", arguments.output, PICTURE_SUFFIXES)
+    return arguments
+
+
+def small(image: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An image and its class indices for the figure, at most 512 pixels wide and high."""
+    picture = Image.fromarray(image).convert("RGB")
+    picture.thumbnail((512, 512))
+    reduced = Image.fromarray(numbers.astype(np.int32)).resize(picture.size, Image.Resampling.NEAREST)
+    return np.array(picture), np.array(reduced)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit status."""
+    arguments = parse_arguments(words)
     output = arguments.output
-    check_output_file("--output", output, PICTURE_SUFFIXES)
     pictures = pictures_of(arguments.images, output)
     model = model_of(arguments.model)
+    how: Any = model.about.input
+    how |= {name: value for name in ("side", "range") if (value := getattr(arguments, name))}
     slow = model.facts.cpu_notice * (mx.default_device() == mx.cpu)
     print(
         *filter(None, (model.facts.notice, slow)), sep="\n", end="\n" * bool(model.facts.notice), flush=True
     )
-    classes = model.about.classes
-    if arguments.side:
-        model.about.input["side"] = arguments.side
+    classes: list[Any] = model.about.classes
     values = labels_of(classes)
     colours = np.zeros((256, 3), np.uint8)
     if values.dtype == np.uint8:
         colours[values] = [entry["colour"] for entry in classes]
-    columns: dict[str, list[np.ndarray]] = {"image": [], "classes": [], "overlay": []}
+    columns: dict[str, Any] = {"image": [], "classes": [], "overlay": []}
     failed = []
     for target, path in tqdm(pictures.items(), unit="image", disable=None):
         try:
-            image = read_picture(path, model.about.input)
+            image = read_picture(path, model)
             numbers = model.predict(image)
         except (ValueError, OSError) as error:
             failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
@@ -122,20 +147,15 @@ def main(words: Sequence[str] | None = None) -> int:
         labels = Image.fromarray(values[numbers])
         if values.dtype == np.uint8:
             labels.putpalette(colours.tobytes())
-        with replacing(target) as partial:
-            labels.save(partial)
+        with replacing(target) as new:
+            labels.save(new)
         written = [target]
         if arguments.probabilities:
             written.append(target.with_suffix(".npy"))
-            probabilities = model.probabilities(image)
-            write_file(written[-1], lambda file, array=probabilities: np.save(file, array))
+            write_file(written[-1], partial(np.save, arr=model.probabilities(image)))
         tqdm.write(f"{path.name}: {', '.join(parts)}\nWrote {' and '.join(map(str, written))}.")
         if len(columns["overlay"]) < ROWS:
-            image = Image.fromarray(image)
-            image.thumbnail((512, 512))
-            picture = np.array(image)
-            small = Image.fromarray(numbers.astype(np.int32)).resize(image.size, Image.Resampling.NEAREST)
-            numbers = np.array(small)
+            picture, numbers = small(image, numbers)
             overlay = overlaid(picture, numbers, classes)
             for column, array in zip(columns.values(), (picture, numbers, overlay), strict=True):
                 column.append(array)

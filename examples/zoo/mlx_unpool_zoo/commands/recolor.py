@@ -24,9 +24,10 @@ from tqdm import tqdm
 
 import mlx_unpool_zoo as zoo
 
-from ..data.pictures import open_picture
+from ..data.pictures import open_picture, read_picture
 from ..files import replacing
-from ..hair_colour import COLOURS, brightness_of, colour_of, recoloured, table_of
+from ..hair import squares_of
+from ..hair_colour import COLOURS, brightness_of, colour_of, hint_of, recoloured, table_of
 from ..inputs import array_of
 from .outputs import check_inputs, check_output_file
 
@@ -59,17 +60,40 @@ def outputs_of(paths: list[Path], output: Path) -> dict[Path, Path]:
 
 def recolour_photograph(model: zoo.HairSegmenter, path: Path, target: Path, colour: np.ndarray) -> str:
     """Write a photograph with another colour of the hair, and return a line about it."""
-    image, _ = open_picture(path)
-    picture, start = array_of(image, "RGB"), time.perf_counter()
-    mask = model.mask(picture)
-    seconds, brightness = time.perf_counter() - start, brightness_of(picture, mask)
+    (image, _), remark = open_picture(path), ""
+    is_clear = image.has_transparency_data and image.mode[0] not in "IF"
+    picture = array_of(image, "RGB") if is_clear else read_picture(path, model)
+    visible, start = array_of(on_white(image), "RGB") if is_clear else picture, time.perf_counter()
+    mask = model.mask(visible, squares=True)
+    seconds, brightness = time.perf_counter() - start, brightness_of(visible, mask)
     if brightness is None:
-        raise ValueError("no hair was found.")
+        raise ValueError(f"{hint_of(0)}.")
     found = Image.fromarray(recoloured(picture, mask, table_of(colour, brightness)))
+    if is_clear:
+        found.putalpha(image.convert("RGBA").getchannel("A"))
+        if target.suffix.lower() in (".jpg", ".jpeg"):
+            found, remark = on_white(found), "; transparent parts are white, because JPEG has none"
     profile = image.info.get("icc_profile") if image.mode in ("RGB", "RGBA", "P") else None
     with replacing(target) as partial:
         found.save(partial, quality=95, icc_profile=profile)
-    return f"{path.name}: {(mask > 0.5).mean():.0%} hair, found in {seconds:.2f} s"
+    share, time_of = (mask > 0.5).mean(), f"{seconds:.2f} s{squares(mask)}"
+    return f"{path.name}: {share:.1%} hair, found in {time_of}{remark}{hint(share)}"
+
+
+def on_white(image: Image.Image) -> Image.Image:
+    """A picture with transparent parts as it looks on white."""
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image.convert("RGBA")).convert("RGB")
+
+
+def squares(mask: np.ndarray) -> str:
+    """How often the network ran for a wide or tall picture, for a line about it."""
+    count = len(squares_of(*mask.shape)[1])
+    return f", in {count} squares" * (count > 1)
+
+
+def hint(share: float) -> str:
+    """One more line if there was hardly any hair."""
+    return f"\nNote: {found}." if (found := hint_of(share)) else ""
 
 
 def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: np.ndarray) -> str:
@@ -89,7 +113,7 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
                 packet.stream = copies[packet.stream]
                 made.mux(packet)
 
-    brightness, seconds, count = None, 0.0, 0
+    brightness, seconds, count, share = None, 0.0, 0, 0.0
     try:
         with av.open(path) as film:
             first = next(film.decode(video=0), None) if film.streams.video else None
@@ -97,16 +121,19 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
             raise ValueError(f"{path} has no pictures.")
         with av.open(path) as film, replacing(target) as partial, av.open(partial, "w") as made:
             stream, (height, width, _) = film.streams.video[0], picture_of(first).shape
-            copies = {each: made.add_stream_from_template(each) for each in film.streams.audio}
+            copies: dict[Any, Any] = {
+                each: made.add_stream_from_template(each) for each in film.streams.audio
+            }
             settings = {"height": height, "width": width, "time_base": stream.time_base, "pix_fmt": "yuv420p"}
             settings |= {name: getattr(first, name) for name in SPACES}
             written = made.add_stream("libx264", stream.average_rate, {"crf": "18"}, **settings)
             shown, inputs = tee(frames())
-            masks = model.masks(picture for _, picture in inputs)
+            masks = model.masks((picture for _, picture in inputs), squares=True)
             for frame, picture in tqdm(shown, total=stream.frames or None, unit="frame", disable=None):
                 seconds, count = seconds - time.perf_counter(), count + 1
                 mask = next(masks)
                 seconds += time.perf_counter()
+                share += (mask > 0.5).mean()
                 now = brightness_of(picture, mask)
                 if now is not None:  # the brightness is smoothed, so that colours do not flicker
                     brightness = 0.9 * (brightness or now) + 0.1 * now
@@ -117,10 +144,11 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
                 made.mux(written.encode(image))
             made.mux(written.encode())
             if brightness is None:
-                raise ValueError("no hair was found.")
+                raise ValueError(f"{hint_of(0)}.")
     except av.FFmpegError as error:
         raise ValueError(f"{path} cannot be recoloured: {error.strerror}.") from None
-    return f"{path.name}: {count} frames, hair found in {seconds / count:.3f} s per frame"
+    rest = f"{squares(mask)}{hint(share / count)}"
+    return f"{path.name}: {count} frames, hair found in {seconds / count:.3f} s per frame{rest}"
 
 
 def main(words: Sequence[str] | None = None) -> int:

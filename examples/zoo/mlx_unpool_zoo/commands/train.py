@@ -7,14 +7,13 @@
     python -m mlx_unpool_zoo train --data photos --resume --steps 600    continue, also after the last step
     mlx.launch -n 2 --backend ring -- python -m mlx_unpool_zoo train --data photos      in two processes
 
-examples/README.md lists other layouts of folders, the formats of masks and the tables of classes of other
-tools. The pixels of a mask are labels (numbers) or colours. The classes are in photos/classes.txt, one per
-line, "number name red green blue" or only the name; without a file they are those that occur in the masks.
-255 is ignored, unless the file lists it or it occurs only with 0, and so are classes called "unlabelled" or
-"void". The program prints what it understood, and draws the first masks on their images (data.png).
-All images are held in memory. The folder --output gets the model with the best validation mean IoU of all
-checkpoints (a folder of the zoo, for predict and app), its metrics (JSON), a figure, the log (CSV) and a
-checkpoint.
+docs/own_images.md lists other layouts of folders, polygons, the formats of masks and the tables of classes.
+The pixels of a mask are labels (numbers) or colours. The classes are in photos/classes.txt, one per line,
+"number name red green blue" or only the name; without a file they are those that occur in the masks. 255 is
+ignored if masks show that it is no class, and so are classes called "unlabelled" or "void". The program
+prints what it understood, and draws the first masks on their images (data.png). All images are held in
+memory. The folder --output gets the model with the best validation mean IoU of all checkpoints (a folder of
+the zoo, for predict and app), its metrics (JSON), a figure, the log (CSV) and a checkpoint.
 """
 
 import argparse
@@ -31,7 +30,7 @@ import numpy as np
 import mlx_unpool_zoo as zoo
 
 from ..about import IMAGENET, naming
-from ..batches import Pictures
+from ..batches import Pictures, check_crop
 from ..checkpoints import read_checkpoint
 from ..data import read
 from ..drawing import draw_rows, overlaid
@@ -42,15 +41,25 @@ from ..published import ENCODERS, PUBLISHED, cache_of, downloaded, file_of
 from ..saving import WEIGHTS
 from ..segnet import DECODERS, NORMS
 from ..training import adamw, cost_of, duration, train, weighted_cross_entropy
-from .outputs import check_output_folder, reserved
+from .outputs import check_output_folder, check_range, reserved
 
 CHECKPOINT, LOG, METRICS = "checkpoint.safetensors", "log.csv", "metrics.json"
 PREDICTIONS, DATA = "predictions.png", "data.png"
 FILES = (CHECKPOINT, LOG, METRICS, PREDICTIONS, DATA)  # of a run, besides the folder of the model
 SPLITS = ("train", "validation", "test")
 # Of settings_of.
-SETTINGS = ("model", "encoder", "decoder", "decoder_kernel", "norm", "crop", "side", "batch", "seed")
-SETTINGS += ("learning_rate", "class_weights")
+SETTINGS: tuple[str, ...] = (
+    "model",
+    "encoder",
+    "decoder",
+    "decoder_kernel",
+    "norm",
+    "crop",
+    "side",
+    "batch",
+    "seed",
+)
+SETTINGS += ("learning_rate", "class_weights", "range")
 COARSE_WEIGHT = 0.5  # of the loss of the coarse scores
 
 
@@ -65,8 +74,10 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
     add("--test", type=Path, nargs="+", help="as --data, to test the best model")
     add("--classes", type=Path, help="names and colours (default: classes.txt beside the masks)")
     add("--mask-ending", help="how the names of masks end, if it is not clear, such as _labelIds")
-    absent = "train although no pixel has some class, and pixels with 255 are ignored"
-    add("--allow-absent-classes", action="store_true", help=absent)
+    smoothed = "masks are black and white with smoothed edges: 128 and more become 255, others 0"
+    add("--threshold", action="store_true", help=smoothed)
+    black = "values that become black and white, in images of more than 8 bits (default: found)"
+    add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=black)
     add("--model", help="enet (default), segnet, hair (the published network), or the folder of a model")
     add("--encoder", choices=ENCODERS, help="for segnet: start from weights of ImageNet (528 MB)")
     add("--decoder", choices=DECODERS, help="for segnet (default: unpool)")
@@ -105,6 +116,7 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
         parser.error("--side and --crop must be 8 or more")
     if not 0 < arguments.learning_rate < math.inf:
         parser.error("--learning-rate must be positive and finite")
+    check_range(arguments.range)
     check_output_folder("--output", arguments.output)
     return arguments
 
@@ -112,7 +124,8 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
 def read_data(arguments: Namespace) -> dict[str, Pictures]:
     """The images for training, for validation and, if there are any, for a test."""
     others = {split: getattr(arguments, split) for split in SPLITS[1:] if getattr(arguments, split)}
-    options: Any = {"others": others, "mask_ending": arguments.mask_ending, "divided": True}
+    options: Any = {"mask_ending": arguments.mask_ending, "threshold": arguments.threshold}
+    options |= {"others": others, "ends": arguments.range, "divided": True}
     records = read(arguments.data, arguments.side, arguments.classes, **options)
     found = {split: Pictures.of(record) for split, record in records.items()}
     found["train"].weighted = arguments.class_weights != "none"
@@ -139,12 +152,13 @@ def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
             raise ValueError(f"--model must segment RGB images, unlike {name}.")
         options = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
         model = zoo.from_pretrained(name, **options)
-    model.about.classes = data.classes
-    model.about.input["side"] = arguments.side
+    about: Any = model.about
+    about.classes = data.classes
+    about.input["side"] = arguments.side
     for key in ("white_level", "range"):
-        model.about.input.pop(key, None)
-    if data.ends:
-        model.about.input["range"] = data.ends
+        about.input.pop(key, None)
+    if data.record and data.record.ends:
+        about.input["range"] = data.record.ends
     start = f", from {model.about.source}" * (model.about.source != "unknown")
     source = " ".join(path.name for path in arguments.data)
     model.about.source = f"trained by python -m mlx_unpool_zoo train on {source}{start}"
@@ -196,8 +210,10 @@ def loss_of(model: zoo.Model, inputs: mx.array, classes: mx.array, weights: mx.a
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status."""
     arguments = parse_arguments(words)
+    if arguments.crop:  # before the images are read
+        kind = {"enet": zoo.ENet, "segnet": zoo.SegNet}.get(arguments.model)
+        check_crop(kind(2) if kind else zoo.from_pretrained(arguments.model), arguments.crop)
     splits = read_data(arguments)
-    splits["train"].class_weights()  # raises an error if no pixel counts
     model = model_of(arguments, splits["train"])
     if mx.distributed.init().rank() > 0:
         trained(model, splits, arguments)
@@ -234,12 +250,13 @@ def print_data(name: str, splits: dict[str, Pictures]) -> None:
     others = "".join(f", {len(splits[name].pairs)} for {name}" for name in SPLITS[1:] if name in splits)
     text = f"{name}: {count}{others}, {len(data.classes)} classes"
     text += f" ({cut([entry['name'] for entry in data.classes])})."
-    print(text, *(line for each in splits.values() for line in each.lines), sep="\n", flush=True)
+    lines = (line for each in splits.values() if each.record for line in each.record.lines())
+    print(text, *lines, sep="\n", flush=True)
 
 
 def draw_data(splits: dict[str, Pictures], path: Path) -> None:
     """Draw the first images with their masks, for a person who checks them."""
-    classes, pairs = splits["train"].classes, (splits["train"].pairs or splits["validation"].pairs)[:6]
+    classes, pairs = splits["train"].classes, splits["train"].pairs[:6]
     images, masks = zip(*pairs, strict=True)
     columns = {"image": images, "with its mask": [overlaid(*pair, classes) for pair in pairs]}
     draw_rows(columns, classes, path, hatched=any((mask >= len(classes)).any() for mask in masks))
@@ -267,7 +284,9 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def settings_of(arguments: Namespace, splits: dict[str, Pictures]) -> dict[str, Any]:
     """What a resumed run must have in common with the run that it continues."""
-    settings = {name: getattr(arguments, name) for name in SETTINGS}
+    settings = {name: getattr(arguments, name) for name in SETTINGS} | {
+        "threshold": arguments.threshold or None
+    }
     settings["classes"] = [entry["name"] for entry in splits["train"].classes]
     settings["labels"] = [entry.get("label") for entry in splits["train"].classes]
     return settings | {"data": splits["train"].summary(), "validation": splits["validation"].summary()}
@@ -290,7 +309,8 @@ def trained(
         if split in splits and not report.get(split):
             report[split] = splits[split].metrics_of(model)
     counted = {"train": splits["train"].counted()} if splits["train"].pairs else {}
-    write_json(output / METRICS, {"settings": options["settings"]} | counted | report)
+    read = {split: each.record.report() for split, each in splits.items() if each.record}
+    write_json(output / METRICS, {"settings": options["settings"], "read": read} | counted | report)
     return model, report
 
 

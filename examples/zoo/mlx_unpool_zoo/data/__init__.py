@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ..classes import CAMVID
-from ..inputs import enlarged, reduced
+from ..inputs import reduced
 from ..messages import cut
 from .layouts import Found, find
 from .masks import Mask, read_mask, thresholded
@@ -38,7 +38,8 @@ class Record:
     ends: list[float] | None
     pairs: list[tuple[np.ndarray, np.ndarray]]
     names: list[str] | None
-    notes: list[str] = field(default_factory=list)
+    table: Path | None
+    notes: list[str]
 
     @property
     def classes(self) -> list[dict[str, Any]]:
@@ -56,21 +57,22 @@ class Record:
 
     def lines(self) -> list[str]:
         """What a person should know before the training."""
-        count, pixels = len(self.facts), self.pixels()
-        first = f"{self.facts[0].path} has the mask {self.masks[0].path}"
-        lines = [f"{count} images for {self.split}: {first}, and so on.", *self.notes]
+        count, pixels, train = len(self.facts), self.pixels(), self.split == "train"
+        shares = [f"{name} {number / sum(pixels.values()):.1%}" for name, number in pixels.items()]
+        absent = [name for name, number in pixels.items() if not number and name != "ignored"]
+        first = f"{self.facts[0].path} has the mask {self.masks[0].path}, and so on."
+        lines = [
+            f"{count} images for {self.split}: {first}{f' Classes: {self.table}.' if self.table else ''}",
+            self.meaning.said if train else "",
+            f"Pixels for {self.split}: {cut(shares)}.",
+            f"Not in the masks for {self.split}: {cut(absent)}." if absent else "",
+        ]
         if turned := sum(facts.turned for facts in self.facts):
             said = "images are turned by their EXIF data; masks must be upright: look at data.png."
             lines.append(f"{turned} of {count} {said}")
-        if self.ends and self.split == "train":
+        if train and self.ends:
             lines.append("In images of more than 8 bits, black is {:g} and white {:g}.".format(*self.ends))
-        if self.meaning.said and self.split == "train":
-            lines.append(self.meaning.said)
-        shares = [f"{name} {number / sum(pixels.values()):.1%}" for name, number in pixels.items()]
-        lines.append(f"Pixels for {self.split}: {cut(shares)}.")
-        if absent := [name for name, number in pixels.items() if not number and name != "ignored"]:
-            lines.append(f"Not in the masks for {self.split}: {cut(absent)}.")
-        return lines
+        return [*filter(None, lines), *self.notes]
 
     def report(self) -> dict[str, Any]:
         """What was read, for metrics.json."""
@@ -124,17 +126,20 @@ def read(
             raise ValueError(f"--validation is needed for fewer than {EVERY} images, but there are {count}.")
         splits["validation"] = Found(train.files[EVERY - 1 :: EVERY], train.names)
         train.files = [file for n, file in enumerate(train.files) if (n + 1) % EVERY]
-    if path := classes or train.table:
-        train.notes.append(f"Classes: {path}.")
-    table = read_table(path) if path else None
+    train.table = classes or train.table
+    table = read_table(train.table) if train.table else None
     if train.names:
+        if classes or threshold:
+            raise ValueError(f"--{'classes' if classes else 'threshold'} is for masks, not for polygons.")
         table = [{"name": name, "label": n} for n, name in enumerate(train.names)]
         table.append({"name": "void", "label": IGNORED})
     if not table and isinstance(mask := train.files[0][1], Path) and mask.parent.name == "trainannot":
         table = CAMVID
     found: dict[str, Record] = {}
     for split, files in splits.items():
-        files.names = files.names and train.names
+        if bool(files.names) != bool(train.names):
+            raise ValueError(f"the images for {split} must have masks or polygons as those for training.")
+        files.names, files.table = train.names, None if found else train.table
         found[split] = read_split(split, files, side, table, found.get("train"), threshold, ends)
     return found
 
@@ -170,10 +175,10 @@ def read_split(
         mask = read_mask(mask_path, files.names or (), values.shape[1::-1], threshold)
         check_size(mask, values, said)
         scale = max(1, min(values.shape[:2]) / side)
-        shape = (*(round(n / scale) for n in values.shape[:2]), 3)
+        shape = [round(n / scale) for n in values.shape[:2]]
         # The range needs values of the file, not means of several.
-        pictures.append(enlarged(values, values.shape, shape) if said.deep else reduced(values, side))
-        masks.append(replace(mask, places=enlarged(mask.places, values.shape, shape)))
+        pictures.append(nearest(values, shape) if said.deep else reduced(values, side))
+        masks.append(replace(mask, places=nearest(mask.places, shape)))
     masks = thresholded(masks) if threshold else masks
     meaning = like.meaning if like else meaning_of(masks, table)
     truths = [meaning.truth(mask) for mask in masks]
@@ -183,7 +188,9 @@ def read_split(
     if facts[0].deep:
         found = like.ends if like else [*map(float, ends or range_of(pictures, truths))]
         pictures = in_range_of(found, facts, side, files.notes)
-    return Record(split, facts, masks, meaning, found, [*zip(pictures, truths)], files.names, files.notes)
+    return Record(
+        split, facts, masks, meaning, found, [*zip(pictures, truths)], files.names, files.table, files.notes
+    )
 
 
 def in_range_of(ends: Any, facts: Sequence[Facts], side: int, notes: list[str]) -> list[np.ndarray]:
@@ -192,7 +199,8 @@ def in_range_of(ends: Any, facts: Sequence[Facts], side: int, notes: list[str]) 
     Raises:
         ValueError: If half of the images keep too few levels; fewer are a line of the ``notes``.
     """
-    pictures, problems = [], []
+    pictures: list[np.ndarray] = []
+    problems: list[str] = []
     for each in facts:
         picture = scaled(values_of(each.path)[0], {"range": ends})
         problems += filter(None, [few_left(each, picture)])
@@ -225,3 +233,9 @@ def check_size(mask: Mask, picture: np.ndarray, facts: Facts) -> None:
             f"{mask.path} must have the size of its image (rotated as in its EXIF data), {upright}, but has "
             f"{size}{stored}."
         )
+
+
+def nearest(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Values (H, W, ...) of the nearest pixels in a picture of another height and width."""
+    rows, columns = (((np.arange(n) + 0.5) * old / n).astype(int) for n, old in zip(shape, values.shape))
+    return values[rows][:, columns]

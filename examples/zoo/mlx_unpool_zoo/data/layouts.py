@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from .pictures import LOSSLESS, SPLITS, SUFFIXES, files_in, folders_in, pictures_in
-from .polygons import Shapes, coco_splits, foreign_in, read_json, shapes_file, shapes_of
+from .polygons import Found, Shapes, coco_splits, foreign_in, read_json, shapes_file, shapes_of
 from .tables import TABLES
 
 IMAGES = ("images", "image", "imgs", "img", "img_dir", "jpegimages", "leftimg8bit")
@@ -28,16 +27,6 @@ BESIDE = ("annot", "_labels", "_masks")  # the masks of train/ in CamVid, in Kag
 WAYS = "It must have images/ and masks/, train/ and val/ with these, images and masks, or polygons (labelme, "
 WAYS += "COCO, YOLO). Otherwise pass each split, --data A/train --validation A/val, or two folders, --data "
 WAYS += "IMAGES MASKS."
-
-
-@dataclass
-class Found:
-    """The files of one split: an image with the file, or the shapes, of its mask."""
-
-    files: list[tuple[Path, Path | Shapes]]
-    names: list[str] | None = None  # of the classes, from files of polygons
-    table: Path | None = None
-    notes: list[str] = field(default_factory=list)
 
 
 class Source(NamedTuple):
@@ -81,6 +70,10 @@ def find(folders: Sequence[Path], ending: str | None = None) -> dict[str, Found]
     found = {split: found_in(source, root, ending, shared) for split, source in used.items()}
     read_json.cache_clear()
     notes = [f"{split} has no masks, and is not used." for split in sources if split not in used]
+    known = {str(path) for each in sources.values() for path in each[:2] if path}
+    for name, path in folders_in(root).items() if len(folders) == 1 and root not in map(Path, known) else ():
+        if not any(f"{each}/".startswith(f"{path}/") for each in known) and pictures_in(path):
+            notes.append(f"{name} has pictures, and is not used.")
     if len(used) > 1:
         does = {"train": "trains", "validation": "validates", "test": "is the test at the end"}
         notes.insert(0, ", ".join(f"{each.where()} {does[s]}" for s, each in used.items()) + ".")
@@ -139,15 +132,18 @@ def in_pair(images: Path, masks: Path) -> Sources:
         return {"train": Source(images, masks)}
     sources = {s: Source(part, labels.get(s) if labels else masks) for s, part in parts.items()}
     if "train" not in parts or len(parts) < len(inside) or files_in(images):
-        others = ", ".join(path.name for path in inside)
-        raise ValueError(f"{images} has {others}, of which some may be splits. {command(sources)}")
+        names = ", ".join(path.name for path in inside)
+        for path in inside if "train" not in parts else ():
+            if path not in parts.values():  # what --data names is for training, whatever it is called
+                sources = {"train": Source(path, folders_in(masks).get(path.name.lower()))} | sources
+        raise ValueError(f"{images} has {names}, of which some may be splits. {command(sources)}")
     return sources
 
 
 def command(sources: Sources) -> str:
     """Which options name the splits."""
-    train = sources.get("train", Source(Path("A"), Path("B")))
-    options = {"--data": train} | {f"--{split}": each for split, each in sources.items() if split != "train"}
+    first = "train" if "train" in sources else next(iter(sources))
+    options = {"--data": sources[first]} | {f"--{s}": each for s, each in sources.items() if s != first}
     words = [" ".join(map(str, dict.fromkeys([o, *filter(None, s[:2])]))) for o, s in options.items()]
     return f"Pass the folders of each split: {' '.join(words)}."
 
@@ -156,7 +152,7 @@ def splits_among(paths: Iterable[Path]) -> dict[str, Path]:
     """The paths whose names mean a split, such as train, Train, train2017 or train_images."""
     found: dict[str, Path] = {}
     for path in sorted(paths):
-        split = SPLITS.get(re.sub(r"\d{4}$|_images$", "", path.stem.lower()))
+        split = SPLITS.get(re.sub(r"(\d{4})?(_images)?$", "", path.stem.lower()))
         if split and found.setdefault(split, path) != path:
             raise ValueError(f"{found[split]} and {path.name} are both for {split}: pass one as --data.")
     return {split: found[split] for split in dict.fromkeys(SPLITS.values()) if split in found}
@@ -213,8 +209,8 @@ def found_in(source: Source, root: Path, ending: str | None, shared: bool) -> Fo
         raise ValueError(f"{images} has no masks. {foreign_in(root) or WAYS}")
     near = [masks.parent, masks, root, *([root.parent] if splits_among([root]) else [])]
     table = next((base / name for base in near for name in TABLES if (base / name).exists()), None)
-    if not has_drawn(source) and (shapes := shapes_of(images, masks, root)):
-        return Found(sorted(shapes.files.items()), shapes.names, notes=shapes.notes)
+    if not has_drawn(source) and (found := shapes_of(images, masks, root)):
+        return found
     try:
         files = files_of(images, masks, ending, shared)
     except ValueError as error:

@@ -22,7 +22,7 @@ LOSSY = ("JPEG", "MPO", "JPEG2000", "HEIF", "AVIF", "WEBP")
 MOST = 4096  # values in a mask
 GREY = 0x010101  # a grey colour, divided by its red
 NONE = -(1 << 30)  # in place of a number, if a mask has colours, or of a colour, if it has numbers
-PHOTOGRAPH = "a photograph, or a mask drawn over one: save the mask alone"
+PHOTOGRAPH = "a photograph, or a mask drawn over one or saved as JPEG: save the mask alone, as PNG"
 SMOOTHED = "its edges are smoothed: save masks without smoothing (not as JPEG, resized without interpolation)"
 BLACK_AND_WHITE = [(0, NONE), (IGNORED, NONE)]
 BINARY = ", or pass --threshold: 128 and more become 255, others 0"
@@ -115,8 +115,7 @@ def check_edges(masks: list[Mask], known: set[int]) -> None:
     pixels, between = total(masks), total(masks, "between")
     whole = pixels.total()
     rare = {pair for pair, count in pixels.items() if count < RARE * whole and known.isdisjoint(pair)}
-    numbers = sorted({level_of(pair) for pair in pixels} - {IGNORED, -1})
-    if len(numbers) < 64 and numbers[-1] - numbers[0] == len(numbers) - 1:
+    if max(level_of(pair) for pair in pixels) < 64 and not coloured(masks):
         return  # 0, 1, 2 ... are no shades of grey
     some = sum(pixels[pair] for pair in rare)
     if len(rare) < 2 or sum(between[pair] for pair in rare) < BETWEEN * some:
@@ -125,9 +124,9 @@ def check_edges(masks: list[Mask], known: set[int]) -> None:
     if some > 0.5 * whole:
         raise ValueError(f"{first.path} seems to be {PHOTOGRAPH}; the masks have {len(pixels)} values.")
     common = " and ".join(text_of(pair) for pair, _ in pixels.most_common(2))
-    several = coloured(masks) or sum(count >= RARE * whole for count in pixels.values()) > 2
+    binary = "" if coloured(masks) or middle(masks) else BINARY
     raise ValueError(
-        f"{first.path}: {SMOOTHED}{'' if several else BINARY}. Of {len(pixels)} values, {len(rare)} are rare "
+        f"{first.path}: {SMOOTHED}{binary}. Of {len(pixels)} values, {len(rare)} are rare "
         f"({some / whole:.1%} of the pixels) and between others, such as {common}. If they are classes, list "
         "them in a table."
     )
@@ -136,6 +135,13 @@ def check_edges(masks: list[Mask], known: set[int]) -> None:
 def coloured(masks: list[Mask]) -> Path | Shapes | None:
     """The first mask with colours that are not grey."""
     return next((mask.path for mask in masks if any(number == NONE for number, _ in mask.pairs)), None)
+
+
+def middle(masks: list[Mask]) -> list[tuple[int, int]]:
+    """The common values that are neither dark nor light, nor those of edges."""
+    pixels, between = total(masks), total(masks, "between")
+    common = [p for p, n in pixels.items() if n >= RARE * pixels.total() and between[p] < 0.5 * n]
+    return [pair for pair in common if not (0 <= level_of(pair) < 64 or 192 <= level_of(pair) < 256)]
 
 
 def thresholded(masks: list[Mask]) -> list[Mask]:
@@ -147,10 +153,9 @@ def thresholded(masks: list[Mask]) -> list[Mask]:
     if path := coloured(masks):
         raise ValueError(f"--threshold is for binary masks, but {path} has colours.")
     pixels = total(masks)
-    for pair, count in pixels.items():
-        if not (0 <= level_of(pair) < 64 or 192 <= level_of(pair) < 256) and count >= RARE * pixels.total():
-            share = f"{count / pixels.total():.1%} of the pixels have {level_of(pair)}"
-            raise ValueError(f"--threshold is for binary masks, but {share}.")
+    for pair in middle(masks):
+        share = f"{pixels[pair] / pixels.total():.1%} of the pixels have {level_of(pair)}"
+        raise ValueError(f"--threshold is for binary masks, but {share}.")
     made = []
     for mask in masks:
         light = np.array([level_of(pair) >= 128 for pair in mask.pairs], np.uint16)
@@ -196,10 +201,10 @@ def load(path: Path, lossy: bool = False) -> tuple[np.ndarray, np.ndarray | None
     values = values // {"L;2": 85, "L;4": 17}.get(mask.info["raw"], 1)
     if shades is None:
         return values, None
-    shades = np.resize([*shades, *[0] * 768], (256, 3)).astype(np.uint8)
-    if facts.format == "GIF" and (shades[values] == shades[values][..., :1]).all():
-        return shades[values][..., 0], None  # GIF stores grey images with a palette, in any order
-    return values, shades
+    colours = np.resize([*shades, *[0] * 768], (256, 3)).astype(np.uint8)
+    if facts.format == "GIF" and (colours[values] == colours[values][..., :1]).all():
+        return colours[values][..., 0], None  # GIF stores grey images with a palette, in any order
+    return values, colours
 
 
 def check_transparency(mask: Image.Image, path: Path) -> None:

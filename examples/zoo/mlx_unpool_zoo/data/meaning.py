@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..classes import is_background
 from ..messages import cut
 from .masks import GREY, NONE, Mask, as_numbers, check_edges, coloured, text_of, total
 from .tables import IGNORED, completed, is_ignored
@@ -47,8 +48,8 @@ class Meaning:
         if unknown := [text_of(p) for p, value in zip(mask.pairs, values) if value not in known]:
             names = cut([entry["name"] for entry in self.classes])
             raise ValueError(
-                f"{mask.path} has values without a class: {cut(unknown)}. Classes: {names}. If no training mask "
-                "has these, list all classes in a table."
+                f"{mask.path} has values without a class: {cut(unknown)}. Classes: {names}. If it is right, "
+                "and no training mask has these, list all classes in a table."
             )
         return np.array([known[value] for value in values], np.uint8)
 
@@ -82,7 +83,8 @@ def meaning_of(masks: list[Mask], table: Table | None) -> Meaning:
         entries = [entry | {"label": value} for value, entry in zip(values, classes)]
     kept = [c for c in entries if not (is_ignored(c) and c.get("label") in (-1, IGNORED))]
     if not 2 <= len(kept) < IGNORED:
-        raise ValueError(f"masks must have 2 to {IGNORED - 1} classes, but have {len(kept)}.")
+        many = ": are they photographs, or numbers of objects?" if len(kept) > 1 else "."
+        raise ValueError(f"masks must have 2 to {IGNORED - 1} classes, but have {len(kept)}{many}")
     indices = dict.fromkeys(border, IGNORED)
     for value, entry in zip(values, entries):
         indices[value] = IGNORED if is_ignored(entry) or entry not in kept else kept.index(entry)
@@ -97,7 +99,7 @@ def rows(counts: Counts, table: Table) -> Iterator[Row]:
     """
     numbers, colours = {number for number, _ in counts}, {colour for _, colour in counts} - {BORDER[1]}
     labels, shades, n = labels_of(table), shades_of(table), len(table)
-    front, named = [{"name": "background"}, *table], any(is_background(c) for c in table)
+    front, has_0 = [{"name": "background"}, *table], 0 in labels or any(map(is_background, table))
     two = sorted(numbers - {IGNORED}) if len(numbers) > 2 else sorted(numbers)
     if not table:
         yield False, levels(numbers), [{"name": str(value)} for value in levels(numbers)], ""
@@ -112,16 +114,12 @@ def rows(counts: Counts, table: Table) -> Iterator[Row]:
     if labels:
         yield False, labels, table, ""
         yield True, shades, table, ""
-        yield False, [0, *labels] if not (named or 0 in labels) else [], front, BACKGROUND
+        yield False, [] if has_0 else [0, *labels], front, BACKGROUND
     elif agrees(counts, shades):
         yield False, positions(table, numbers), table, ""
-        yield False, [*range(1, n + 1)] if 0 not in numbers else [], table, ONE
-        yield (
-            False,
-            [*range(n + 1)] if mostly_0(counts) and not has_background(table) else [],
-            front,
-            BACKGROUND,
-        )
+        yield False, [] if 0 in numbers else [*range(1, n + 1)], table, ONE
+        is_0 = mostly_0(counts) and not has_background(table)
+        yield False, [*range(n + 1)] if is_0 else [], front, BACKGROUND
 
 
 # Parts of them.
@@ -138,11 +136,6 @@ def border_of(counts: Counts, in_colours: bool, values: list[int]) -> set[int]:
     if in_colours:
         return {BORDER[1]} - {*values}
     return {IGNORED} & {number for number, _ in counts} - {*values} if max(values) <= IGNORED else set()
-
-
-def is_background(entry: dict[str, Any]) -> bool:
-    """Whether a class is the background: "background", "_background_", in any case."""
-    return entry["name"].strip(" _").lower() == "background"
 
 
 def has_background(table: Table) -> bool:
@@ -181,7 +174,7 @@ def positions(table: Table, numbers: set[int]) -> list[int]:
 
 def agrees(counts: Counts, shades: list[int]) -> bool:
     """Whether the palettes of masks have the colours of the table at its positions."""
-    shown = [pair for pair in counts if pair[1] not in (NONE, pair[0] * GREY) and pair[0] < len(shades)]
+    shown = [pair for pair in counts if pair[1] not in (NONE, pair[0] * GREY) and 0 <= pair[0] < len(shades)]
     return all(shades[number] == colour for number, colour in shown)
 
 
@@ -194,10 +187,10 @@ def check_first(counts: Counts, absent: list[str], table: Table) -> None:
     """Raise ValueError if plain names may begin with that of another number than they seem to."""
     missing = {table[0]["name"], table[-1]["name"]} & {*absent}
     if missing and (table[0]["name"] in missing or mostly_0(counts)):
-        share = f"{counts_of(counts)[0] / counts.total():.1%} of the pixels are 0"
+        share, first = f"{counts_of(counts)[0] / counts.total():.1%} of the pixels are 0", table[0]["name"]
         raise ValueError(
-            f"no mask has {' and '.join(missing)}, and {share}: it is not clear whether 0 is {table[0]['name']}. "
-            f"Put 'background' or 'void' first, or give every name its number, such as '0 {table[0]['name']}'."
+            f"no mask has {' and '.join(missing)}, and {share}: it is not clear whether 0 is {first}. Put "
+            f"'background' or 'void' first, or give every name its number, such as '0 {first}'."
         )
 
 
@@ -213,16 +206,17 @@ def line_for(value: str, name: str, table: Table) -> str:
     """A line of a table, in its form."""
     if table and "label" not in table[0] and "colour" not in table[0]:
         return f"a last line '{name}'" if name == "void" else f"a first line '{name}'"
-    numbers = value if not table or "label" in table[0] else ""
-    return f"a line '{f'{numbers} {name}'.strip()}{' 0 0 0' if table and 'colour' in table[0] else ''}'"
+    if table and "label" not in table[0]:
+        return f"a line '{name} {value}'"
+    return f"a line '{value} {name}{' 0 0 0' if table and 'colour' in table[0] else ''}'"
 
 
 def check_ignored(masks: list[Mask], absent: list[str], table: Table) -> None:
     """Raise ValueError if 255, which is not in the table, may be a class.
 
     That is if a class of the table (``absent``) has no pixel, if masks with 255 have only 0 beside it while
-    others have other numbers, if it is the commonest number, or, without a table, if another number is
-    large, too: then all may be grey levels.
+    others have other numbers, if it is the commonest number, or, unless the table has
+    plain names, if another number is large, too: then all may be grey levels.
     """
     counts, numbers = counts_of(total(masks)), [{number for number, _ in mask.pairs} for mask in masks]
     together = any(IGNORED in each and each - {0, IGNORED} for each in numbers)
@@ -234,7 +228,7 @@ def check_ignored(masks: list[Mask], absent: list[str], table: Table) -> None:
         why = f"{alone[0]}, for example, has only 0 beside it"
     elif counts[IGNORED] > max(counts[number] for number in others):
         why = "no other number has as many pixels"
-    elif not table and 63 < max(others) < IGNORED and len(others) < 64:
+    elif (not table or labels_of(table)) and 63 < max(others) < IGNORED and len(others) < 64:
         why = f"{max(others)} is large, too"
     else:
         return
@@ -273,14 +267,13 @@ def unexplained(masks: list[Mask], counts: Counts, table: Table) -> str:
         return "the masks have colours, but the table of classes has none."
     if not in_colours and not labels and not agrees(counts, shades):
         return (
-            "a number has another colour in the palettes of the masks than at its position in the table. Give "
-            "the table numbers, or only names."
+            "a number has another colour in the palettes of the masks than at its position in the table. "
+            "Give the table numbers, or only names."
         )
     known = {*shades} if in_colours else {*(labels or range(n)), IGNORED}
     missing = [(pair, pixels) for pair, pixels in counts.most_common() if pair[in_colours] not in known]
-    shares = cut(
-        [f"{text_of(pair)} ({pixels / counts.total():.1%} of the pixels)" for pair, pixels in missing]
-    )
+    shown = {pair: f"#{pair[1]:06x}" if in_colours else text_of(pair) for pair, _ in missing}
+    shares = cut([f"{shown[pair]} ({n / counts.total():.1%} of the pixels)" for pair, n in missing])
     path = next(mask.path for mask in masks if missing[0][0] in mask.pairs)
     said = f"{path} has values without a class: {shares}. Classes: {cut([c['name'] for c in table])}."
     if not in_colours and not labels and [pair[0] for pair, _ in missing] == [n]:
@@ -288,13 +281,16 @@ def unexplained(masks: list[Mask], counts: Counts, table: Table) -> str:
             f"{number} has {by_number[number] / counts.total():.1%} of the pixels" for number in (0, n)
         )
         void = (
-            f" If {n} has none ({last}), put 'void' last." if by_number[n] < max(by_number.values()) else ""
+            f" If {n} has none ({last}), put 'void' last."
+            if by_number[n] <= max(by_number[k] for k in range(n))
+            else ""
         )
         return f"{said} If 0 has no name ({zero}), put 'background' first.{void}"
     if not in_colours and not labels:
         return f"{said} Give every name its number in the table, such as '0 {table[0]['name']}'."
     first = missing[0][0]
-    value = text_of(first) if not in_colours else " ".join(map(str, rgb(first[1])))
-    if counts[first] == max(counts.values()):
-        return f"{said} Give {text_of(first)} {line_for(value, 'background', table)} if it is the background."
-    return f"{said} Give {text_of(first)} a line in the table; the name 'void' ignores it."
+    value = " ".join(map(str, rgb(first[1]))) if in_colours else shown[first]
+    if counts[first] == max(counts.values()) and not any(map(is_background, table)):
+        return f"{said} Give {shown[first]} {line_for(value, 'background', table)} if it is the background."
+    void = "; the name 'void' ignores it" if counts[first] < max(counts.values()) else ""
+    return f"{said} Give {shown[first]} a line in the table{void}."

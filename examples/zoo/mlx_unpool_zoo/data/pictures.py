@@ -136,7 +136,7 @@ def values_of(path: Path) -> tuple[np.ndarray, Facts]:
         values = np.asarray(image)
     elif facts.mode in OTHER_BYTE:
         with Image.open(path) as low:
-            tile: Any = low.tile[0]  # type: ignore[attr-defined]
+            tile: Any = low.tile[0]
             args = OTHER_BYTE[facts.mode]
             low.tile = [(*tile[:3], args if isinstance(tile[3], str) else (args, *tile[3][1:]))]  # type: ignore
             low.load()
@@ -178,19 +178,20 @@ def few_left(facts: Facts, picture: np.ndarray) -> str:
     return f"{facts.path} keeps {left} of {facts.levels} levels" if left < 32 and facts.levels > 63 else ""
 
 
-def read_picture(path: Path, how: Mapping[str, Any]) -> np.ndarray:
-    """A picture as a model with ``about.input`` learned it: uint8 (H, W, 3).
+def read_picture(path: Path, model: Any) -> np.ndarray:
+    """A picture as a model learned it: uint8 (H, W, 3), or (H, W) for a model with one channel.
 
     Raises:
         ValueError: If it cannot be read, has a depth that the model has not learned, or would keep too few
             of its levels.
     """
     values, facts = values_of(path)
+    how = model.about.input
     if not facts.deep:
         if "range" in how:
             raise ValueError(f"{path} has 8 bits, but the model learned from images of more.")
-        return values
-    if values.ndim == 3 and not {"range", "white_level"} & {*how}:
+        made = values
+    elif values.ndim == 3 and not {"range", "white_level"} & {*how}:
         made = (values >> 8).astype(np.uint8)  # as Pillow converts colours
     else:
         try:
@@ -198,9 +199,10 @@ def read_picture(path: Path, how: Mapping[str, Any]) -> np.ndarray:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
     if problem := few_left(facts, made):
-        low, high = values.min(), values.max()
-        if values.dtype.kind != "f":
-            low, high = min(low, 0), 2 ** int(high).bit_length() - 1
         learned = "the model learned from {:g} to {:g}".format(*how.get("range", (0, 65535)))
+        own = values.min(), values.max()
+        bits = min(0, own[0]), 2 ** int(own[1]).bit_length() - 1  # such as 0 to 4095
+        fits = values.dtype.kind != "f" and not few_left(facts, scaled(values, {"range": bits}))
+        low, high = bits if fits else own
         raise ValueError(f"{problem}: {learned}. For its own values, pass --range {low:g} {high:g}.")
-    return made
+    return made if model.picture_channels > 1 else np.array(Image.fromarray(made).convert("L"))

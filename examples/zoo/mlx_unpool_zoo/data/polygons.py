@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw
 
 from ..messages import cut
 from .pictures import SPLITS, files_in, pictures_in
-from .tables import IGNORED, TABLES, read_table
+from .tables import IGNORED, TABLES, read_table, text_of
 
 VOID = "(ignored)"  # the class of shapes that do not count
 POLYGONS = ("polygon", "oriented_rectangle", "rotation", None)  # shape_type of labelme and X-AnyLabeling
@@ -28,19 +28,12 @@ COCO, LABELME = {"images", "annotations", "categories"}, {"imagePath", "shapes"}
 YOLO = r"\s*-?[\d.]+([ \t]+[\d.e+-]+){4,}\s"  # a line
 # Other tools: how names of their files end, what these contain, the tool, and what to export instead.
 FOREIGN = [
-    (
-        "*.json",
-        r'\s*\[\s*\{(?s:.*)"(annotations|completions|polygonlabels|brushlabels)"',
-        "Label Studio's JSON",
-        "COCO",
-    ),
+    ("*.json", r"\s*\[\s*\{", "a list in JSON as of Label Studio", "COCO"),
     ("task-*-annotation-*.png", "", "brush PNGs of Label Studio, one per label", "COCO"),
     ("*.xml", "(?s:.*)<annotations?>", "XML as of CVAT", "COCO 1.0 or Segmentation mask 1.1"),
     ("*.json", '(?s:.*)"(_via_|regions)', "JSON of VIA", "COCO"),
     ("*.json", '(?s:.*)"objects": *\\[', "JSON of Supervisely", "masks (masks_machine) or COCO"),
 ]
-Pixels = tuple[int, int]  # width and height
-Draw = Callable[[Image.Image, list[tuple[int, Any]]], None]
 
 
 @dataclass
@@ -51,14 +44,14 @@ class Shapes:
     """
 
     file: Path
-    draw: Draw
+    draw: Callable[[Image.Image, list[tuple[int, Any]]], None]
     size: tuple[Any, Any] = (None, None)  # in the file
     shapes: list[tuple[str, Any]] = field(default_factory=list)
 
     def __str__(self) -> str:
         return str(self.file)
 
-    def drawn(self, names: Sequence[str], size: Pixels) -> np.ndarray:
+    def drawn(self, names: Sequence[str], size: tuple[int, int]) -> np.ndarray:
         """The position of the class of each pixel in ``names``, the background first: uint8 (H, W).
 
         Raises:
@@ -70,40 +63,23 @@ class Shapes:
                 hint = "; if its EXIF data turn it, save it without them" * (self.size == size[::-1])
                 raise ValueError(f"its shapes are for a picture of {self.size}, but that has {size}{hint}.")
             if unknown := [name for name, _ in self.shapes if name not in numbers]:
-                raise ValueError(
-                    f"the class {unknown[0]} is not in the training split, which has {cut(names)}."
-                )
+                raise ValueError(f"the training split has no class {unknown[0]}, but {cut(names)}.")
             canvas = Image.new("L", size)
             self.draw(canvas, [(numbers[name], shape) for name, shape in self.shapes])
         return np.array(canvas)
 
 
 @dataclass
-class Annotated:
-    """The images of a split with their shapes, the names of the classes, and lines for people."""
+class Found:
+    """The files of one split: an image with the file, or the shapes, of its mask."""
 
-    files: dict[Path, Shapes] = field(default_factory=dict)
-    names: list[str] = field(default_factory=list)
+    files: list[tuple[Path, Path | Shapes]]
+    names: list[str] | None = None  # of the classes, from files of polygons
+    table: Path | None = None
     notes: list[str] = field(default_factory=list)
-    flat: Counter[str] = field(default_factory=Counter)  # shapes without an area, by kind
-
-    def described(self) -> Annotated:
-        """Itself, with lines about shapes without an area and about images without shapes."""
-        listed = ", ".join(f"{count} {kind}" for kind, count in self.flat.items())
-        empty = [path for path, each in self.files.items() if not each.shapes]
-        if listed and len(empty) == len(self.files):
-            raise ValueError(f"{self.files[empty[0]]} has no polygons, only shapes without area: {listed}.")
-        self.notes += [f"Shapes without an area are not drawn: {listed}."] * bool(listed)
-        if empty:
-            which = f"{len(empty)} of {len(self.files)} images, such as {empty[0].name},"
-            self.notes.append(f"{which} have no shapes: they are background.")
-        self.names = ["background", *(n for n in dict.fromkeys(self.names) if n not in ("background", VOID))]
-        if (count := len(self.names)) >= IGNORED:
-            raise ValueError(f"shapes must have at most {IGNORED - 2} classes, but have {count - 1}.")
-        return self
 
 
-def shapes_of(images: Path, masks: Path, root: Path) -> Annotated | None:
+def shapes_of(images: Path, masks: Path, root: Path) -> Found | None:
     """The images in a folder with their shapes, or None if there are no files with shapes.
 
     ``masks`` is the folder of these files, or one of them; ``root`` has both folders.
@@ -113,40 +89,54 @@ def shapes_of(images: Path, masks: Path, root: Path) -> Annotated | None:
         return None
     if has_keys(path, COCO):
         return coco(path, images)
+    folder, (form, ending) = path.parent, (yolo, ".txt") if path.suffix == ".txt" else (labelme, ".json")
     pictures = files_in(images) or pictures_in(images)
-    form, ending = (yolo, ".txt") if path.suffix == ".txt" else (labelme, ".json")
-    needed = {each: (path.parent / each.relative_to(images)).with_suffix(ending) for each in pictures}
-    others = sorted({*files_in(path.parent, (ending,))} - {*needed.values()})
+    needed = {each: (folder / each.relative_to(images)).with_suffix(ending) for each in pictures}
+    others = sorted({*files_in(folder, (ending,))} - {*needed.values()})
     if alone := [other for other in others if has_keys(other, LABELME) or is_yolo(other)]:
         raise ValueError(f"{alone[0]} has shapes, but there is no image for it in {images}.")
-    return form(needed, path.parent, [images.parent, path.parent.parent, path.parent, root, root.parent])
+    found = form(needed, folder, [images.parent, folder.parent, folder, root, root.parent])
+    if others and form is labelme:
+        found.notes.append(f"Files that are not of labelme, and are not used: {cut([*map(str, others)])}.")
+    return found
 
 
-def labelme(needed: dict[Path, Path], folder: Path, _: Sequence[Path]) -> Annotated:
+def found_with(
+    files: dict[Path, Shapes], names: Sequence[str], flat: Counter[str], notes: Sequence[str] = ()
+) -> Found:
+    """The images of a split, with lines about shapes without an area (``flat``) and images without shapes."""
+    listed = ", ".join(f"{count} {kind}" for kind, count in flat.items())
+    empty, count = [path for path, each in files.items() if not each.shapes], len(files)
+    if listed and len(empty) == count:
+        raise ValueError(f"{files[empty[0]]} has no polygons, only shapes without area: {listed}.")
+    lines = [f"Shapes without an area are not drawn: {listed}."] * bool(listed)
+    if empty:
+        lines.append(f"{len(empty)} of {count} images, such as {empty[0].name}, have only background.")
+    names = ["background", *(name for name in dict.fromkeys(names) if name not in ("background", VOID))]
+    if len(names) >= IGNORED:
+        raise ValueError(f"shapes must have at most {IGNORED - 2} classes, but have {len(names) - 1}.")
+    return Found([*sorted(files.items())], names, notes=[*notes, *lines])
+
+
+def labelme(needed: dict[Path, Path], folder: Path, _: Sequence[Path]) -> Found:
     """The shapes in a.json for a.jpg. Shapes cover those before them."""
-    found = Annotated()
     if alone := [picture for picture, path in needed.items() if not path.exists()]:
-        raise ValueError(
-            f"{len(alone)} of {len(needed)} images have no shapes: {alone[0]}, for example, needs "
-            f"{needed[alone[0]].name} in {folder} (labelme saves it also without shapes)."
-        )
-    if others := sorted({*files_in(folder, (".json",))} - {*needed.values()}):
-        found.notes.append(
-            f"Files that are not of labelme, such as {others[0]}, are not used: {len(others)}."
-        )
+        share = f"{len(alone)} of {len(needed)} images have no file of labelme"
+        raise ValueError(f"{share}: {alone[0]}, for example, needs {needed[alone[0]].name} in {folder}.")
+    files, flat = {}, Counter[str]()
     for picture, path in needed.items():
         with naming(path):
             data = read_json(path)
-            size = data.get("imageWidth"), data.get("imageHeight")
-            found.files[picture] = shapes = Shapes(path, draw_labelme, size)
+            files[picture] = shapes = Shapes(
+                path, draw_labelme, (data.get("imageWidth"), data.get("imageHeight"))
+            )
             for shape in data["shapes"]:
                 kind, name, count = shape.get("shape_type"), plain(shape["label"]), len(shape["points"])
                 if kind not in (*POLYGONS, "rectangle", "circle", "mask") or (kind in POLYGONS and count < 3):
-                    found.flat[kind or "line"] += 1
+                    flat[kind or "line"] += 1
                 else:
                     shapes.shapes.append((VOID if name == "__ignore__" else name, shape))
-    found.names = sorted({name for shapes in found.files.values() for name, _ in shapes.shapes})
-    return found.described()
+    return found_with(files, sorted({name for each in files.values() for name, _ in each.shapes}), flat)
 
 
 def draw_labelme(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
@@ -167,21 +157,21 @@ def draw_labelme(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
             draw.polygon([*map(tuple, points.tolist())], fill=number, outline=number)
 
 
-def coco(path: Path, images: Path) -> Annotated:
+def coco(path: Path, images: Path) -> Found:
     """The shapes in a file of COCO: polygons and run lengths. The smaller of two shapes covers the other."""
-    found, count = Annotated(), Counter[str]()
+    files: dict[Path, Shapes] = {}
+    flat, count, names, by_name = Counter[str](), Counter[str](), [], defaultdict[str, list[Path]](list)
+    for picture in pictures_in(images):
+        by_name[picture.name].append(picture)
     with naming(path):
-        data, by_name = read_json(path), defaultdict[str, list[Path]](list)
-        for picture in pictures_in(images):
-            by_name[picture.name].append(picture)
-        categories, listed = {each["id"]: each for each in data["categories"]}, {}
+        data, listed = read_json(path), {}
         for each in data["images"]:
-            size = each.get("width"), each.get("height")
-            listed[each["id"]] = shapes = Shapes(path, draw_coco, size)
             place = placed(each["file_name"], path, images, by_name)
+            listed[each["id"]] = shapes = Shapes(path, draw_coco, (each.get("width"), each.get("height")))
             count["Images that {} lists, but are missing"] += not place
-            if place and found.files.setdefault(place, shapes) is not shapes:
+            if place and files.setdefault(place, shapes) is not shapes:
                 raise ValueError(f"it lists {place.name} twice.")
+        categories = {each["id"]: each for each in data["categories"]}
         for each in data["annotations"]:
             drawn, name = each.get("segmentation"), plain(categories[each["category_id"]]["name"])
             if isinstance(drawn, list):
@@ -191,99 +181,91 @@ def coco(path: Path, images: Path) -> Annotated:
             elif drawn:
                 listed[each["image_id"]].shapes.append((VOID if each.get("iscrowd") else name, drawn))
             else:
-                found.flat["line" if each.get("segmentation") else "box"] += 1
+                flat["line" if each.get("segmentation") else "box"] += 1
         used = {each["category_id"] for each in data["annotations"]}
         for number, each in categories.items():  # Roboflow adds the group of all classes as a category
-            rest = (other.get("supercategory") for other in categories.values() if other is not each)
-            found.names += [plain(each["name"])] if number in used or each["name"] not in rest else []
-        if not found.files:
+            groups = (other.get("supercategory") for other in categories.values() if other is not each)
+            names += [plain(each["name"])] if number in used or each["name"] not in groups else []
+        if not files:
             raise ValueError(f"its images are not in {images}: {data['images'][0]['file_name']}.")
-    beside = {other for folder in {each.parent for each in found.files} for other in files_in(folder)}
-    count["Images that {} does not list, which are not used"] = len(beside - found.files.keys())
-    found.notes += [f"{text.format(path)}: {n}." for text, n in count.items() if n]
-    return found.described()
+    beside = {other for folder in {each.parent for each in files} for other in files_in(folder)}
+    count["Images that {} does not list, which are not used"] = len(beside - files.keys())
+    return found_with(files, names, flat, [f"{text.format(path)}: {n}." for text, n in count.items() if n])
 
 
 def placed(name: str, path: Path, images: Path, by_name: dict[str, list[Path]]) -> Path | None:
     """The image with a name in a file of COCO: there, or the only one with this name; None without one."""
     parts = Path(name.replace("\\", "/"))
-    for base in (path.parent, images):
-        if (base / parts).is_file():
-            return base / parts
-    same = by_name.get(parts.name, [])
+    same = [base / parts for base in (path.parent, images) if (base / parts).is_file()][:1]
+    same = same or by_name.get(parts.name, [])
     if len(same) > 1:  # train2017/1.jpg and val2017/1.jpg
-        same = [each for each in same if each.parent.name.lower() in path.stem.lower()]
-        if len(same) != 1:
-            raise ValueError(f"several folders in {images} have {name}.")
+        same = [each for each in same if each.parent.name.lower() in path.stem.lower()] or same
+    if len(same) > 1:
+        raise ValueError(f"several folders in {images} have {name}.")
     return next(iter(same), None)
 
 
 def draw_coco(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
     """Draw polygons (lists of x and y) and run lengths as pycocotools does, the larger ones first."""
     mask, (width, height) = pycocotools(), canvas.size
-    runs = []
+    runs, drawn = [], np.zeros((width, height), np.uint8)  # run lengths go down the columns
     for number, shape in shapes:
         if isinstance(shape, list):
             parts = [points_of(part, canvas.size).ravel().tolist() for part in shape]
             run = mask.merge(mask.frPyObjects(parts, height, width))
         else:
             if [*shape["size"]] != [height, width]:
-                raise ValueError(
-                    f"run lengths must have the size {[height, width]}, but have {shape['size']}."
-                )
+                raise ValueError(f"run lengths must be for {[height, width]} pixels, not {shape['size']}.")
             run = mask.frPyObjects(shape, height, width) if isinstance(shape["counts"], list) else shape
         runs.append((number, run))
     for number, run in sorted(runs, key=lambda each: mask.area(each[1]), reverse=True):
         with warnings.catch_warnings():  # about its own use of NumPy
             warnings.simplefilter("ignore", DeprecationWarning)
-            inside = mask.decode(run)
-        if inside.sum() != mask.area(run):  # it leaves pixels after the last run as they are in memory
+            inside = mask.decode(run).T
+        if np.count_nonzero(inside) != mask.area(run):  # decode does not set the pixels after the last run
             raise ValueError("the run lengths of a shape do not fill the picture.")
-        canvas.paste(number, mask=Image.fromarray(inside * np.uint8(255)))
+        np.copyto(drawn, number, where=inside.view(bool))
+    canvas.paste(Image.fromarray(np.ascontiguousarray(drawn.T)))
 
 
-def yolo(needed: dict[Path, Path], folder: Path, near: Sequence[Path]) -> Annotated:
+def yolo(needed: dict[Path, Path], folder: Path, near: Sequence[Path]) -> Found:
     """The shapes in a.txt for a.jpg: a class and the points of a polygon in each line."""
-    texts = (path for base in dict.fromkeys(near) for path in sorted(base.glob("*.y*ml")))
-    tables = [
-        path for path in texts if re.search("^names *:", path.read_text(errors="replace"), re.MULTILINE)
-    ]
-    tables += [base / name for base in near for name in TABLES if (base / name).exists()]
-    if not tables:
+    texts = [path for base in near for path in (*sorted(base.glob("*.y*ml")), *(base / n for n in TABLES))]
+    texts = [path for path in texts if path.exists()]
+    table = next((p for p in texts if p.name in TABLES or re.search(r"(?m)^names *:", text_of(p))), None)
+    if not table:
         raise ValueError(f"{folder} has polygons of YOLO, but there is no data.yaml with their names.")
-    if "kpt_shape" in tables[0].read_text(errors="replace"):
-        raise ValueError(f"{tables[0]} describes keypoints (kpt_shape), but polygons are needed.")
-    entries = enumerate(read_table(tables[0]))
-    names: dict[float, str] = {entry.get("label", n): plain(entry["name"]) for n, entry in entries}
-    found = Annotated(names=[*names.values()])
+    if "kpt_shape" in text_of(table):
+        raise ValueError(f"{table} describes keypoints (kpt_shape), but polygons are needed.")
+    names: dict[float, str] = {e.get("label", n): plain(e["name"]) for n, e in enumerate(read_table(table))}
+    files, flat = {}, Counter[str]()
     for picture, path in needed.items():
-        found.files[picture] = shapes = Shapes(path, draw_yolo)
+        files[picture] = shapes = Shapes(path, draw_yolo)
         with naming(path):
-            lines = path.read_text(encoding="utf-8-sig").splitlines() if path.exists() else []
+            lines = text_of(path).splitlines() if path.exists() else []
             for number, *points in (map(float, line.split()) for line in lines if line.strip()):
                 if number not in names:
-                    raise ValueError(
-                        f"the class {number:g} is not in {tables[0]}, which has {cut([*names.values()])}."
-                    )
+                    raise ValueError(f"the class {number:g} is not in {table}.")
                 if len(points) > 5:
                     shapes.shapes.append((names[number], points))
                 else:
-                    found.flat["box"] += 1
-    return found.described()
+                    flat["box"] += 1
+    found = found_with(files, [*names.values()], flat)
+    found.table = table
+    return found
 
 
 def draw_yolo(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
     """Draw polygons whose points are parts of the width and height, as those of COCO."""
     scaled = []
     for number, shape in shapes:
-        points = points_of(shape, (1, 1))
-        if points.min() < -0.01 or points.max() > 1.01:
+        if not -0.01 < min(shape) <= max(shape) < 1.01:
             raise ValueError("points must be in parts of the size (0 to 1), not in pixels.")
-        scaled.append((number, [(points * canvas.size).ravel().tolist()]))
+        scaled.append((number, [(points_of(shape, canvas.size) * canvas.size).ravel().tolist()]))
     draw_coco(canvas, scaled)
 
 
-def points_of(values: Any, size: Pixels) -> np.ndarray:
+def points_of(values: Any, size: tuple[int, int]) -> np.ndarray:
     """Points (N, 2) from numbers in a file."""
     numbers = np.array(values, float).ravel()
     if numbers.size % 2:
@@ -299,9 +281,7 @@ def pycocotools() -> Any:
     try:
         from pycocotools import mask
     except ImportError:
-        raise ValueError(
-            "its shapes need pycocotools: pip install pycocotools, or export masks (PNG)."
-        ) from None
+        raise ValueError("needs pycocotools: pip install pycocotools, or export masks (PNG).") from None
     return mask
 
 
@@ -388,7 +368,7 @@ def only_coco(paths: Sequence[Path]) -> Path | None:
 def foreign_in(folder: Path) -> str:
     """A sentence about annotations of a tool that are not read, and what to export instead."""
     for ending, text, tool, export in FOREIGN:
-        for path in sorted(folder.rglob(ending))[:1]:
+        for path in sorted(folder.rglob(ending))[:9]:
             if re.match(text, path.read_bytes()[:100_000].decode(errors="replace")):
                 return f"{path} has {tool}, which is not read: export it as {export}."
     return ""

@@ -22,8 +22,10 @@ from .pictures import IGNORED
 
 # Files that are read if they lie beside the masks: of this program, labelme, CVAT, CamVid, Kaggle, Roboflow
 # and Supervisely.
-TABLES = ("classes.txt", "classes.csv", "classes.json", "class_names.txt", "labels.txt", "labelmap.txt")
-TABLES += ("label_colors.txt", "class_dict.csv", "_classes.csv", "obj_class_to_machine_color.json")
+TABLES = [
+    *("classes.txt", "classes.csv", "classes.json", "class_names.txt", "labels.txt", "labelmap.txt"),
+    *("label_colors.txt", "class_dict.csv", "_classes.csv", "obj_class_to_machine_color.json"),
+]
 FORM = "must have a line 'number name red green blue' for each class, or only its name"
 # Titles of columns and keys, in lower case; the first ones count.
 NAMES = ("name", "classname", "title", "class", "label")
@@ -36,19 +38,8 @@ BETWEEN = r"[\s,;:=|()\[\]\"']"  # numbers, names and colours
 COUNTS = [(0, 0), (1, 0), (0, 1), (3, 0), (0, 3), (4, 0), (1, 3), (5, 0), (1, 4), (7, 0)]
 
 
-def table_of(path: Path) -> list[Any]:
-    """Read the classes in a file: a dict with ``name``, ``colour`` and ``label`` for each.
-
-    Labels that are not in the file are the positions, and colours that are not in it are distinct.
-
-    Raises:
-        ValueError: If the file cannot be read, or two classes have the same name or label.
-    """
-    return completed(read_table(path))
-
-
 def completed(classes: list[dict[str, Any]]) -> list[Any]:
-    """Classes with a label and a colour."""
+    """Classes with a label, by default the position, and a colour, by default distinct ones."""
     colours = enumerate(palette(len(classes)))
     return [{"name": "", "colour": colour, "label": n} | c for c, (n, colour) in zip(classes, colours)]
 
@@ -147,7 +138,7 @@ def parts_of(line: str) -> tuple[list[str], str, list[str]]:
         raise ValueError(f"{FORM}, but {line!r} has a colour by its name: write its red, green and blue.")
     first = re.match(rf"(?:{BETWEEN}*{NUMBER}(?={BETWEEN}|$))*{BETWEEN}*", line)
     rest = line[first.end() :] if first else line
-    last = re.search(rf"(?:{BETWEEN}+{NUMBER})+{BETWEEN}*$|[\s,;:|\"']*$", rest)
+    last = re.search(rf"(?!\))(?:{BETWEEN}+{NUMBER})+{BETWEEN}*$|[\s,;:|\"']*$", rest)
     parts = first.group() if first else "", last.group() if last else ""
     before, after = ([*map(str, chain(*map(numbers_in, re.findall(NUMBER, part))))] for part in parts)
     return before, rest[: last.start()] if last else rest, after
@@ -193,7 +184,7 @@ def entry_of(fields: dict[Any, Any]) -> dict[str, Any]:
     labels = labels or [title for title in INDEX if is_number(known.get(title))]
     if len(labels) > 1:
         raise ValueError(f"has several columns of numbers, {' and '.join(labels)}: keep that of the masks.")
-    colour = [known.get(c, known.get(c[0])) for c in ("red", "green", "blue")]
+    colour: list[Any] = [known.get(c, known.get(c[0])) for c in ("red", "green", "blue")]
     if None in colour:
         colour = next(
             (colour_from(v) for title, v in known.items() if re.match("colou?r|rgb|hex", title)), []
@@ -238,11 +229,6 @@ def colour_from(value: Any) -> list[int]:
     if len(colour) < 3 or not 0 <= min(colour) <= max(colour) <= 255:
         raise ValueError(f"must have colours of three numbers from 0 to 255, unlike {value!r}.")
     return colour
-
-
-def hexadecimal(colour: Sequence[int]) -> str:
-    """A colour as #rrggbb."""
-    return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
 def palette(count: int) -> list[list[int]]:

@@ -3,85 +3,153 @@
 // (pictures.js) draws the results. Another colour or strength does not run the network again.
 
 const options = JSON.parse(document.body.dataset.options), isHair = !options.classes.length;
+const LIMIT = 120, SHOWN = 1600 ** 2; // seconds to wait for an answer; pixels of a picture on the page
 const find = (selector, inside = document) => inside.querySelector(selector);
-const settings = find("#settings"), say = (text) => (find("#message").textContent = text);
-const newWorker = () => new Worker("pictures.js"), drawer = newWorker();
+const settings = find("#settings"), message = find("#message");
 const milliseconds = (seconds) => `${(1000 * seconds).toFixed(0)} ms`;
-let colour = options.colours.copper;
 
-function call(worker, ...values) {
+function say(text) { // one more line, or none at all
+  const lines = message.textContent.split("\n").filter((line) => line && line !== text);
+  message.textContent = text && [...lines, text].join("\n");
+}
+
+// A promise of work(done, fail) that also fails if it takes too long.
+function within(what, work) {
+  return new Promise((done, fail) => {
+    const timer = setTimeout(() => fail(Error(`${what} has not answered for ${LIMIT} seconds.`)), 1000 * LIMIT);
+    new Promise(work).then(done, fail).finally(() => clearTimeout(timer));
+  });
+}
+
+// Workers by what they do, each of which is replaced if it fails.
+const workers = {};
+
+async function call(name, source, ...values) {
+  const isOnce = name === "save", worker = (!isOnce && workers[name]) || new Worker("pictures.js");
   const { port1, port2 } = new MessageChannel();
-  worker.postMessage(values, [port2]);
-  return new Promise((done, fail) => (port1.onmessage = ({ data: [value, error] }) => {
+  let isUsable = false;
+  workers[name] = worker;
+  try {
+    const [value, error] = await within("This browser", (done, fail) => {
+      port1.onmessage = ({ data }) => { done(data); };
+      worker.onerror = () => { fail(Error("A part of this page does not run: reload the page.")); };
+      worker.postMessage([name, source, ...values], [port2]);
+    });
+    isUsable = !isOnce; // saving takes much memory
+    if (error) throw error;
+    return value;
+  } finally {
     port1.close();
-    if (error) fail(error); else done(value);
-  }));
+    if (!isUsable) worker.terminate();
+    if (!isUsable && workers[name] === worker) delete workers[name];
+  }
 }
 
 // Questions to the program, one after the other.
 let socket, last = Promise.resolve();
-const ask = (...question) => (last = last.catch(() => {}).then(() => exchange(...question)));
+const ENDED = "The program that shows this page has ended. Start it again, then try again.";
+const ask = (...question) => (last = last.catch(() => {}).then(() => exchange(...question)).then((answer) => {
+  if (answer.error) throw Error(answer.error);
+  return answer;
+}));
 
 async function exchange(question, { width, height, data } = {}) {
-  const received = (kind) => new Promise((done, fail) => {
-    const ended = Error("The program that shows this page has ended. Start it again, then try again.");
-    Object.assign(socket, { [kind]: done, onclose: () => fail(ended) });
+  const received = (kind) => within("The program", (done, fail) => {
+    Object.assign(socket, { [kind]: done, onclose: ({ reason }) => { fail(Error(reason || ENDED)); } });
   });
-  if (socket?.readyState !== WebSocket.OPEN) {
-    socket = Object.assign(new WebSocket(`ws://${location.host}/talk`), { binaryType: "arraybuffer" });
-    await received("onopen");
+  try {
+    if (socket?.readyState !== WebSocket.OPEN) {
+      socket = new WebSocket(`ws://${location.host}/talk?${options.identity}`);
+      socket.binaryType = "arraybuffer";
+      await received("onopen");
+    }
+    socket.send(JSON.stringify({ ...question, width, height }));
+    if (data) socket.send(data);
+    const answer = JSON.parse((await received("onmessage")).data);
+    if (!data || answer.error) return answer;
+    return { ...answer, width, height, mask: new Uint8Array((await received("onmessage")).data) };
+  } catch (error) {
+    socket.close(); // what comes later would be taken for the answer to the next question
+    throw error;
   }
-  socket.send(JSON.stringify({ ...question, width, height }));
-  if (data) socket.send(data);
-  const answer = JSON.parse((await received("onmessage")).data);
-  if (answer.error) throw Error(answer.error);
-  return data ? { ...answer, width, height, mask: new Uint8Array((await received("onmessage")).data) } : answer;
 }
 
-// Pictures: { element, name, source, shown, answer, colour, drawn }.
+// Pictures: { element, name, source, shown, answer, colours, drawn }.
 const pictures = new Set();
 
 function figure(place, name) {
   const element = find("#figure").content.cloneNode(true).firstElementChild, picture = { element, name };
-  find(".compare input", element).oninput = ({ target }) => element.style.setProperty("--split", `${target.value}%`);
+  const slider = find(".compare input", element), slide = () => {
+    element.style.setProperty("--split", `${slider.value}%`);
+    element.classList.remove("new"); // ends the animation
+    slider.ariaValueText = `${slider.value} % before, ${100 - slider.value} % after`;
+  };
+  slider.oninput = slide;
+  slide();
+  element.onanimationend = () => { element.classList.remove("new"); }; // it would start again whenever it is shown
   find(".name", element).textContent = name;
-  find(".remove", element).onclick = () => remove(picture);
-  find(".download", element).onclick = () => download(picture).catch((error) => say(`${name}: ${error.message}`));
+  find(".remove", element).onclick = () => { remove(picture); };
+  find(".download", element).onclick = () => { download(picture).catch(({ message }) => say(`${name}: ${message}`)); };
   place.after(element);
   return picture;
 }
 
-const remove = (picture) => (pictures.delete(picture), picture.element.remove());
-
-async function look(picture, source, frame) { // ask about a picture, and show it with the answer
-  const asked = colour, { shown, ...sent } = await call(drawer, "read", source, isHair, options.side, 1600);
-  const answer = await ask({ colour: asked, frame }, sent);
-  picture.shown?.close();
-  await draw(Object.assign(picture, { source, shown, answer, colour: asked, drawn: "" }));
-  pictures.add(picture);
+function paint({ element }, side, bitmap) {
+  const canvas = Object.assign(find(`.${side}`, element), { width: bitmap.width, height: bitmap.height });
+  canvas.getContext("2d").drawImage(bitmap, 0, 0);
+  if (side === "after") return;
+  element.style.setProperty("--columns", bitmap.width);
+  element.style.setProperty("--rows", bitmap.height);
 }
 
+function remove(picture) {
+  pictures.delete(picture);
+  picture.element.remove();
+}
+
+async function look(picture, source, frame) { // ask about a picture, and show it with the answer
+  const colours = wanted(), isFrame = frame !== undefined;
+  const { shown, ...sent } = await call("read", source, isHair, options.area, SHOWN, isFrame);
+  if (!picture.shown) { // show the picture before its result
+    paint(picture, "before", shown);
+    picture.element.classList.add("new");
+  }
+  const answer = await ask({ colours, frame }, sent);
+  await picture.drawing; // of the frame before, which is drawn while the network runs
+  picture.shown?.close();
+  pictures.add(Object.assign(picture, { source, shown, answer, colours, drawn: "" }));
+  picture.drawing = draw(picture);
+  picture.drawing.catch(() => {}); // whoever awaits it gets the error
+}
+
+// The colour and the strength, which the address keeps, and what is derived from them.
+let colour = options.colours.copper;
 const palette = isHair ? null : options.classes.map((entry) => entry.colour);
-const choices = () => ({ palette, strength: settings.strength.value / 100, maskOnly: settings.mask.checked });
+const nameOf = (value) => Object.keys(options.colours).find((name) => options.colours[name] === value) ?? value;
+
+function wanted() { // the colours to draw: one, or with it the three that follow it
+  const all = Object.values(options.colours), next = all.slice(all.indexOf(colour) + 1);
+  return [...new Set([colour, ...next, ...all])].filter(Boolean).slice(0, settings.view.value === "four" ? 4 : 1);
+}
+
+const choices = (colours) =>
+  ({ palette, notDrawn: options.notDrawn, strength: settings.strength.value / 100, view: settings.view.value, names: colours.map(nameOf) });
 
 async function draw(picture) {
-  const { answer, shown, element } = picture, chosen = choices(), wanted = colour;
-  const state = JSON.stringify([chosen, wanted]);
+  const { answer, shown, element } = picture, colours = wanted(), chosen = choices(colours);
+  const state = JSON.stringify([chosen, colours]);
   if (picture.drawn === state) return;
-  if (answer.table && picture.colour !== wanted) {
-    answer.table = (await ask({ colour: wanted, brightness: answer.brightness })).table;
-    picture.colour = wanted;
+  if (answer.tables?.length && `${picture.colours}` !== `${colours}`) {
+    answer.tables = (await ask({ colours, brightness: answer.brightness })).tables;
+    picture.colours = colours;
   }
-  const result = picture.shown === shown && (await call(drawer, "draw", shown, answer, chosen));
+  const result = picture.shown === shown && (await call("draw", shown, answer, chosen));
   if (picture.shown !== shown) return; // the next frame of the camera has come
-  for (const [side, bitmap] of [["before", shown], ["after", result]]) {
-    const canvas = Object.assign(find(`.${side}`, element), { width: bitmap.width, height: bitmap.height });
-    canvas.getContext("2d").drawImage(bitmap, 0, 0);
-  }
-  element.style.setProperty("--columns", shown.width);
-  element.style.setProperty("--rows", shown.height);
+  paint(picture, "before", shown);
+  paint(picture, "after", result);
   result.close();
   picture.drawn = state;
+  find(".after", element).ariaLabel = `After: ${chosen.names.join(", ")}`;
   element.classList.remove("busy");
 }
 
@@ -92,46 +160,64 @@ const renew = () => (drawing = drawing.then(async () => { // one at a time, each
 
 function describe({ element, answer }, times) {
   const percent = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
-  const about = !isHair ? "" : answer.table ? `${percent(answer.share)} hair, ` : "No hair was found, ";
-  find(".about", element).textContent = about + times;
+  const many = answer.squares > 1 ? ` in ${answer.squares} squares` : "";
+  const text = `${isHair ? `${percent(answer.share)} hair, ` : ""}${times}${many}.${answer.hint ? ` Note: ${answer.hint}.` : ""}`;
+  if (find(".about", element).textContent !== text) find(".about", element).textContent = text;
   const parts = options.classes.map((entry, n) => [answer.shares[n], entry]).filter(([share]) => share);
   find(".legend", element).replaceChildren(...parts.sort((a, b) => b[0] - a[0]).map(([share, entry]) => {
     const item = Object.assign(document.createElement("li"), { textContent: `${entry.name} ${percent(share)}` });
     item.style.setProperty("--colour", `rgb(${entry.colour})`);
     return item;
   }));
+  return text;
 }
 
-async function download({ element, name, source, answer }) {
-  const given = source.type ?? "image/jpeg", type = /^image\/(jpeg|png|webp)$/.test(given) ? given : "image/png";
-  const button = find(".download", element), worker = newWorker(), link = document.createElement("a");
-  Object.assign(button, { disabled: true, textContent: "Saving …" });
+async function download(picture) {
+  const { element, name } = picture, button = find(".download", element), link = document.createElement("a");
+  if (button.ariaDisabled) return; // a button that is disabled loses the focus
+  Object.assign(button, { ariaDisabled: true, textContent: "Saving …" });
   try {
-    const blob = await call(worker, "save", source, type, answer, choices());
+    await renew();
+    const { source, answer, colours } = picture, given = source.type ?? "image/jpeg";
+    const type = /^image\/(jpeg|png|webp)$/.test(given) ? given : "image/png";
+    const blob = await call("save", source, type, answer, choices(colours));
     link.href = URL.createObjectURL(blob);
-    link.download = `${name.replace(/\.[^.]*$/, "") || "camera"}-${isHair ? "hair" : "classes"}.${blob.type.slice(6)}`;
+    const stem = `${name.replace(/\.[^.]*$/, "") || "camera"}-${isHair ? "hair" : "classes"}`;
+    link.download = `${stem}.${blob.type.slice(6).replace("jpeg", "jpg")}`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   } finally {
-    Object.assign(button, { disabled: false, textContent: "Download" });
-    worker.terminate();
+    Object.assign(button, { ariaDisabled: null, textContent: "Download" });
   }
 }
 
-// Photographs.
-const COMMAND = isHair ? "make hair ARGS=FILE" : "python examples/predict.py MODEL FILE";
-const UNREAD = `This browser cannot read it. For HEIC and TIFF files use ${COMMAND}`;
+// Photographs. Some files are refused before they are read, others if the browser cannot decode them.
+const COMMAND = `python -m mlx_unpool_zoo ${isHair ? "hair" : "predict MODEL"} FILE`;
+const is = (kinds, endings) => ({ type, name }) => kinds.test(type) || endings.test(name ?? "");
+const isDeep = is(/^image\/(heic|heif|tiff)/, /\.(hei[cf]|tiff?)$/i);
+const REFUSED = [
+  [is(/^(video|audio)\//, /\.(mp4|mov|m4v|mkv|webm|avi)$/i), isHair ? `It is a film. Use ${COMMAND}` : "It is a film: choose photographs."],
+  [is(/pdf$/, /\.pdf$/i), "It is a PDF document. Save its pages as PNG or JPEG."],
+  [is(/svg/, /\.svgz?$/i), "It is a drawing in SVG. Save it as PNG."],
+  [({ size }) => !size, "The file is empty."],
+  [({ size }) => size > 200e6, "It has more than 200 MB."],
+];
 
 async function add(file, name) {
-  const picture = figure(find(".drop"), name);
+  const problem = REFUSED.find(([applies]) => applies(file));
+  if (problem) return say(`${name}: ${problem[1]}`);
+  const picture = figure(find(".drop"), name), progress = find("#progress");
+  progress.textContent = `${name}: working`;
   try { // a copy of the file, which may change or disappear
     await look(picture, new Blob([await file.arrayBuffer()], { type: file.type }));
+    await picture.drawing;
     if (!picture.element.isConnected) return remove(picture);
-    describe(picture, milliseconds(picture.answer.seconds));
+    progress.textContent = `${name}: ${describe(picture, milliseconds(picture.answer.seconds))}`;
     await renew();
   } catch (error) {
     remove(picture);
-    say(`${name}: ${error.name === "InvalidStateError" ? UNREAD : error.message}`);
+    const unread = isDeep(file) ? `This browser cannot read HEIC and TIFF. Use ${COMMAND}` : "It is damaged, or not a photograph.";
+    say(`${name}: ${error.name === "InvalidStateError" ? unread : error.message}`);
   }
 }
 
@@ -151,11 +237,11 @@ const PROBLEMS = {
 };
 
 async function start() {
-  const own = (attempt = {}), wanted = { width: 1280, height: 720, facingMode: "user" };
+  const own = (attempt = {}), size = { width: 1280, height: 720, facingMode: "user" };
   say("");
   find("#start").textContent = "Stop the camera";
   try {
-    const allowed = await navigator.mediaDevices.getUserMedia({ video: wanted });
+    const allowed = await navigator.mediaDevices.getUserMedia({ video: size });
     if (attempt !== own) return allowed.getTracks().forEach((track) => track.stop()); // stopped meanwhile
     video.srcObject = stream = allowed;
     stream.getTracks()[0].onended = () => { stop(); say("The camera was disconnected."); };
@@ -176,16 +262,21 @@ function stop() {
   find("#start").textContent = "Start the camera";
 }
 
+function shot() { // for hair the square in the middle: the network gets squares, and was trained on faces that fill them
+  const { videoWidth: width, videoHeight: height } = video, side = Math.min(width, height);
+  return isHair ? createImageBitmap(video, (width - side) / 2, (height - side) / 2, side, side) : createImageBitmap(video);
+}
+
 async function frames(own) {
   const times = [performance.now()];
   for (let frame = 0; attempt === own; frame++) {
     await new Promise(requestAnimationFrame); // not while the tab is hidden
     const before = live.source;
-    await look(live, await createImageBitmap(video), frame);
+    await look(live, await shot(), frame);
     before?.close();
     times.push(performance.now());
     const few = times.slice(-21), mean = (few.at(-1) - few[0]) / (few.length - 1) / 1000;
-    describe(live, `${milliseconds(mean)} per frame, of which ${milliseconds(live.answer.seconds)} in the network`);
+    describe(live, `${(1 / mean).toFixed(mean > 0.1 ? 1 : 0)} frames per second, ${milliseconds(live.answer.seconds)} in the network`);
   }
 }
 
@@ -200,32 +291,48 @@ function select(tab) {
   if (tab.id !== "camera-tab") stop(); else if (!attempt) start();
 }
 
-function choose(input) {
-  colour = input.value;
-  for (const each of find("#colours").elements) each.checked = each.className = each === input ? "chosen" : "";
-  find("#colours b").textContent = input.title;
+function change() { // draw with the settings, and keep them in the address
+  const strength = settings.strength.value, name = nameOf(colour ?? "");
+  for (const each of find("#colours").elements) each.checked = each.className = each.value === colour ? "chosen" : "";
+  find("#colours b").textContent = name;
+  settings.strength.ariaValueText = `${strength} %`;
+  document.body.dataset.view = settings.view.value;
+  if (isHair) history.replaceState(null, "", `#${name.replace("#", "")}${strength < 100 ? `-${strength}` : ""}`);
+  renew();
+}
+
+function restore() { // the settings of an address such as #copper or #2fa87a-70
+  const [, name, strength] = /^#([a-z]+|[0-9a-f]{6})(?:-(\d+))?$/.exec(location.hash) ?? [];
+  if (name in options.colours) colour = options.colours[name];
+  else if (/^[0-9a-f]{6}$/.test(name)) colour = find("[type=color]", settings).value = `#${name}`;
+  settings.strength.value = strength ?? 100;
+  change();
 }
 
 for (const tab of tabs) {
-  tab.onclick = () => select(tab);
-  tab.onkeydown = ({ key }) => /^Arrow(Left|Right)$/.test(key) && tabs[1 - tabs.indexOf(tab)].focus();
+  tab.onclick = () => { select(tab); };
+  tab.onkeydown = ({ key }) => { if (/^Arrow(Left|Right)$/.test(key)) tabs[1 - tabs.indexOf(tab)].focus(); };
 }
-find("#start").onclick = () => (attempt ? stop() : start());
-find("#files").onchange = ({ target }) => addAll(target.files).then(() => (target.value = ""));
+find("#start").onclick = () => { if (attempt) stop(); else start(); };
+find("#files").onchange = ({ target }) => { addAll(target.files).then(() => (target.value = "")); };
 document.onpaste = ({ clipboardData: { files } }) => { if (files.length) addAll(files); };
 document.ondragover = document.ondragleave = document.ondrop = (event) => {
   event.preventDefault();
   document.body.classList.toggle("dragging", event.type === "dragover");
   if (event.type === "drop") addAll(event.dataTransfer.files);
 };
-settings.onsubmit = (event) => event.preventDefault();
-settings.oninput = ({ target }) => { if (target.name === "colour") choose(target); renew(); };
-find("#colours").hidden = !isHair;
+settings.onsubmit = (event) => { event.preventDefault(); };
+settings.oninput = ({ target }) => {
+  if (target.name === "colour") colour = target.value;
+  change();
+};
+if (isHair) onhashchange = () => { restore(); };
+find("#colours").hidden = find("#four").hidden = !isHair;
 for (const [name, value] of Object.entries(isHair ? { ...options.colours, "another colour": "#2fa87a" } : {})) {
   const input = document.createElement("input"), type = name in options.colours ? "radio" : "color";
   Object.assign(input, { type, name: "colour", value, title: name, ariaLabel: name });
   input.style.setProperty("--colour", value);
   find("#colours").append(input);
-  if (value === colour) choose(input);
 }
+if (isHair) restore(); else change();
 if (options.portrait) fetch("portrait.jpg").then(async (answer) => add(await answer.blob(), "Example: Eileen Collins, NASA"));
