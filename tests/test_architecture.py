@@ -50,15 +50,16 @@ _types _scopes
 _geometry
 """
 ZOO_LAYERS = """
-app convert
-__init__
-enet fastsurfer hair quicknat relaynet segnet
-stages
-model
-near_ties saving
-published pytorch
-about checkpoints pictures
-classes files hair_colour layers messages metrics pickles
+commands.train
+batches
+commands.convert data
+__init__ data.meaning
+commands.app commands.recolor data.layouts data.masks fastsurfer quicknat
+commands.predict data.polygons enet hair relaynet segnet stages
+data.tables model near_ties
+__main__ data.pictures pytorch saving training
+about checkpoints commands.command_line drawing inputs published
+classes commands commands.outputs files hair_colour layers messages metrics pickles
 """
 
 
