@@ -20,7 +20,7 @@ from mlx.utils import tree_flatten
 
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, convert_indices
 from mlx_unpool._layer import instead_of_pooling
-from mlx_unpool._settings import set_inside
+from mlx_unpool._scopes import set_inside
 
 from . import pytorch
 from .checkpoints import arrays_of
