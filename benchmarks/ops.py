@@ -24,8 +24,6 @@ import numpy as np
 
 import mlx_unpool
 from mlx_unpool import _backends, _derivatives
-from mlx_unpool._arguments import window_of
-from mlx_unpool._geometry import WindowGeometry
 
 SIZES = [(112, 64), (56, 128), (28, 256)]  # (height and width, channels) of a SegNet decoder
 BATCHES = (1, 8)
@@ -43,9 +41,7 @@ class Case:
         shape = (batch, size, size, channels)
         self.x, self.full = (mx.random.normal(shape, key=mx.random.key(n)) for n in range(2))
         self.pooled = {name: self.pool(name) for name in FORMATS}
-        pooled = (1, *self.pooled["flat"][0].shape[1:3])
-        window_3d = window_of("", 2, *self.window)
-        self.geometry = WindowGeometry((1, size, size), pooled, window_3d)
+        self.plan = mlx_unpool.MaxPool2d(*self.window)._request().plan(shape)
         mx.eval(self.x, self.full, self.pooled)
 
     def pool(self, index_format: str) -> Any:
@@ -61,7 +57,7 @@ class Case:
             return mlx_unpool.max_unpool2d(values, indices, *self.window, self.size)
         of_pool = operation == "gradient of the pool"
         name, rule, x = ("scatter", "sum", values) if of_pool else ("gather", "last", self.full)
-        arguments = x[:, None], indices[:, None], self.geometry, _backends.target_of(None)
+        arguments = x[:, None], indices[:, None], self.plan, _backends.target_of(None)
         return _derivatives.linear(name, rule, *arguments)
 
     def theirs(self, operation: str, layout: str, device: str) -> Callable[[], Any]:

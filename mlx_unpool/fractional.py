@@ -67,8 +67,8 @@ def fractional_bounds(samples: mx.array, g: FractionalGeometry) -> mx.array:
             u = samples[:, number, None]
             step = last / (n - 1)
             start = mx.floor((mx.arange(n - 1)[:, None] + u) * step) - mx.floor(u * step)
-            # float32 cannot represent odd numbers above 2^24, so rounding up could exceed the axis.
-            starts.append(mx.minimum(start.astype(mx.int32), last))
+            # float32 cannot represent odd numbers above 2^24, so rounding up could exceed the axis and int32.
+            starts.append(mx.minimum(start.astype(mx.uint32), last).astype(mx.int32))
         starts.append(mx.full((batch, 1, channels), last, mx.int32))
         lengths.append(mx.full((n, 1), k, mx.int32))
     start = mx.concatenate(starts, axis=1)
