@@ -107,7 +107,7 @@ def test_lists_of_splits_and_a_number_that_starts_another(folder, lists, expecte
         (tmp_path / mask.format(name)).write_text("0 .1 .1 .5 .1 .5 .5")
     (tmp_path / "data.yaml").write_text("names: [a]")
     (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-    for name, text in (({"test.txt": "m2"} if "masks" in mask else {}) | lists).items():  # without a mask
+    for name, text in (({"test.txt": "m"} if "masks" in mask else {}) | lists).items():  # without a mask
         (tmp_path / folder / name).write_text(text)
     try:
         found = {split: [path.stem for path, _ in each.files] for split, each in find([tmp_path]).items()}
