@@ -27,8 +27,8 @@ EVERY = 5  # of so many images one is for validation, if there are no others
 class Record:
     """What was read of one split; the printed lines, data.png, the checks and metrics.json are made from it.
 
-    ``ends``: the values that became 0 and 255 in images of more than 8 bits. ``names``: those of the classes
-    of polygons. ``pairs``: images (H, W, 3) and the class index of every pixel (H, W), uint8.
+    ``ends``: the values that became 0 and 255 in images of more than 8 bits. ``pairs``: images (H, W, 3) and
+    the class index of every pixel (H, W), uint8.
     """
 
     split: str
@@ -37,7 +37,6 @@ class Record:
     meaning: Meaning
     ends: list[float] | None
     pairs: list[tuple[np.ndarray, np.ndarray]]
-    names: list[str] | None
     table: Path | None
     notes: list[str]
 
@@ -77,17 +76,9 @@ class Record:
     def report(self) -> dict[str, Any]:
         """What was read, for metrics.json."""
         sizes = Counter("{} x {}".format(*facts.size) for facts in self.facts)
-        read = {
-            "images": len(self.facts),
-            "sizes": dict(sizes),
-            "depths": dict(Counter(f.depth for f in self.facts)),
-        }
-        read |= {
-            "turned": sum(facts.turned for facts in self.facts),
-            "range": self.ends,
-            "pixels": self.pixels(),
-        }
-        return read | {"notes": self.notes}
+        depths, turned = Counter(f.depth for f in self.facts), sum(f.turned for f in self.facts)
+        read = {"images": len(self.facts), "sizes": dict(sizes), "depths": dict(depths), "turned": turned}
+        return read | {"range": self.ends, "pixels": self.pixels(), "notes": self.notes}
 
 
 def read(
@@ -188,9 +179,8 @@ def read_split(
     if facts[0].deep:
         found = like.ends if like else [*map(float, ends or range_of(pictures, truths))]
         pictures = in_range_of(found, facts, side, files.notes)
-    return Record(
-        split, facts, masks, meaning, found, [*zip(pictures, truths)], files.names, files.table, files.notes
-    )
+    pairs = [*zip(pictures, truths)]
+    return Record(split, facts, masks, meaning, found, pairs, files.table, files.notes)
 
 
 def in_range_of(ends: Any, facts: Sequence[Facts], side: int, notes: list[str]) -> list[np.ndarray]:
@@ -217,9 +207,8 @@ def in_range_of(ends: Any, facts: Sequence[Facts], side: int, notes: list[str]) 
 def check_depth(facts: Facts, first: Facts, ends: Sequence[float] | None) -> None:
     """Raise ValueError if an image has another depth than the first one, or a range is given for 8 bits."""
     if facts.depth != first.depth:
-        raise ValueError(
-            f"{facts.path} has {facts.depth}, but {first.path} has {first.depth}: save them alike."
-        )
+        one, other = (f"{each.path} has {each.depth}" for each in (facts, first))
+        raise ValueError(f"{one}, but {other}: save them alike.")
     if ends and not facts.deep:
         raise ValueError(f"--range is for images of more than 8 bits, but {facts.path} has 8.")
 

@@ -14,15 +14,8 @@ from .polygons import Found, Shapes, coco_splits, foreign_in, read_json, shapes_
 from .tables import TABLES
 
 IMAGES = ("images", "image", "imgs", "img", "img_dir", "jpegimages", "leftimg8bit")
-MASKS: tuple[str, ...] = (
-    "masks",
-    "mask",
-    "masks_machine",
-    "segmentationclasspng",
-    "segmentationclass",
-    "annotations",
-)
-MASKS += ("gtfine", "labels", "ann_dir")
+MASKS = [*("masks", "mask", "masks_machine", "segmentationclasspng", "segmentationclass")]
+MASKS += [*("annotations", "gtfine", "labels", "ann_dir")]
 BESIDE = ("annot", "_labels", "_masks")  # the masks of train/ in CamVid, in Kaggle's copy and others
 WAYS = "It must have images/ and masks/, train/ and val/ with these, images and masks, or polygons (labelme, "
 WAYS += "COCO, YOLO). Otherwise pass each split, --data A/train --validation A/val, or two folders, --data "

@@ -67,10 +67,8 @@ def read_mask(path: Path | Shapes, names: Sequence[str], size: tuple[int, int], 
         else:
             pairs.append((value, NONE if shades is None else as_numbers(shades[value]).item()))
     levels = values if shades is None else shades[values]
-    among = lies_between(levels) if len(found) > 2 else np.zeros(numbers.shape, bool)
-    return Mask(
-        path, places, pairs, counts.tolist(), np.bincount(places[among], minlength=len(counts)).tolist()
-    )
+    among = places[lies_between(levels)] if len(found) > 2 else places[:0].ravel()
+    return Mask(path, places, pairs, counts.tolist(), np.bincount(among, minlength=len(counts)).tolist())
 
 
 def found_in(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -172,11 +170,8 @@ def text_of(pair: tuple[int, int]) -> str:
 def load(path: Path, lossy: bool = False) -> tuple[np.ndarray, np.ndarray | None]:
     """The numbers (H, W) or colours (H, W, 3) of a mask, and the colours (256, 3) of a palette."""
     mask, facts = open_picture(path)
-    compression, lossy = (
-        str(mask.info.get("compression")).lower(),
-        lossy or b"VP8L" in path.read_bytes()[:100],
-    )
-    if (facts.format in LOSSY or "jpeg" in compression) and not lossy:
+    changed = facts.format in LOSSY or "jpeg" in str(mask.info.get("compression")).lower()
+    if changed and not lossy and b"VP8L" not in path.read_bytes()[:100]:  # lossless WebP
         raise ValueError(
             f"{path} must be PNG: {facts.format} with loss changes the numbers of classes at edges. If masks "
             "are black and white, pass --threshold."

@@ -234,17 +234,15 @@ def check_ignored(masks: list[Mask], absent: list[str], table: Table) -> None:
         why = f"{alone[0]}, for example, has only 0 beside it"
     elif counts[IGNORED] > max(counts[number] for number in others):
         why = "no other number has as many pixels"
-    elif counts[IGNORED] > FEW * max(counts[number] for number in others if number):
+    elif counts[IGNORED] > FEW * max([counts[number] for number in others if number] or [counts[IGNORED]]):
         why = "numbers other than 0 have less than a fifth of that"
     elif (not table or labels_of(table)) and 63 < max(others) < IGNORED and len(others) < 64:
         why = f"{max(others)} is large, too"
     else:
         return
     share = f"255 has {counts[IGNORED] / counts.total():.1%} of the pixels and may be a class or mean ignored"
-    settles = (
-        f"The table of classes says what it is, with {line_for('255', 'void', table)} if it means ignored"
-    )
-    raise ValueError(f"{share}: {why}. {settles}.")
+    settles = f"The table of classes says what it is, with {line_for('255', 'void', table)}"
+    raise ValueError(f"{share}: {why}. {settles} if it means ignored.")
 
 
 def check_kinds(masks: list[Mask], counts: Counts, table: Table) -> None:
@@ -257,9 +255,8 @@ def check_kinds(masks: list[Mask], counts: Counts, table: Table) -> None:
         raise ValueError(f"{black}every pixel of the masks is {text_of(*counts)}, so they show nothing.")
     if (largest := max(number for number, _ in counts)) > 65535:
         raise ValueError(f"masks must have numbers from 0 to 65535, but have {largest}.")
-    several = [
-        number for number, times in Counter(n for n, _ in counts).items() if times > 1 and number != NONE
-    ]
+    times = Counter(number for number, _ in counts if number != NONE)
+    several = [number for number in times if times[number] > 1]
     if several and not labels_of(table) and not {colour for _, colour in counts} <= {*shades_of(table)}:
         raise ValueError(
             f"the palettes of the masks differ: number {several[0]} has several colours. Pass --classes with "
@@ -285,14 +282,9 @@ def unexplained(masks: list[Mask], counts: Counts, table: Table) -> str:
     path = next(mask.path for mask in masks if missing[0][0] in mask.pairs)
     said = f"{path} has values without a class: {shares}. Classes: {cut([c['name'] for c in table])}."
     if not in_colours and not labels and [pair[0] for pair, _ in missing] == [n]:
-        zero, last = (
-            f"{number} has {by_number[number] / counts.total():.1%} of the pixels" for number in (0, n)
-        )
-        void = (
-            f" If {n} has none ({last}), put 'void' last."
-            if by_number[n] <= max(by_number[k] for k in range(n))
-            else ""
-        )
+        zero, last = (f"{k} has {by_number[k] / counts.total():.1%} of the pixels" for k in (0, n))
+        void = f" If {n} has none ({last}), put 'void' last."
+        void *= by_number[n] <= max(by_number[k] for k in range(n))
         return f"{said} If 0 has no name ({zero}), put 'background' first.{void}"
     if not in_colours and not labels:
         return f"{said} Give every name its number in the table, such as '0 {table[0]['name']}'."

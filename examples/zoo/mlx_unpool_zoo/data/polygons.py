@@ -128,9 +128,8 @@ def labelme(needed: dict[Path, Path], folder: Path, _: Sequence[Path]) -> Found:
     for picture, path in needed.items():
         data = read_json(path)
         with naming(path):
-            files[picture] = shapes = Shapes(
-                path, draw_labelme, (data.get("imageWidth"), data.get("imageHeight"))
-            )
+            size = data.get("imageWidth"), data.get("imageHeight")
+            files[picture] = shapes = Shapes(path, draw_labelme, size)
             for shape in data["shapes"]:
                 kind, name, count = shape.get("shape_type"), plain(shape["label"]), len(shape["points"])
                 if kind not in (*POLYGONS, "rectangle", "circle", "mask") or (kind in POLYGONS and count < 3):

@@ -168,9 +168,7 @@ def of_data(data: Any) -> list[dict[str, Any]]:
     for title, inner in data.items():
         if str(title).lower() in LISTS and isinstance(inner, list | dict):
             return of_data(inner)
-    if not all(
-        isinstance(inner, list) or is_number(inner) or is_number(title) for title, inner in data.items()
-    ):
+    if not all(isinstance(v, list) or is_number(v) or is_number(title) for title, v in data.items()):
         raise ValueError(f"{FORM}, or an object with a number or a colour [red, green, blue] for each name.")
     items = ((inner, title) if is_number(title) else (title, inner) for title, inner in data.items())
     return [entry_from(name, *(v if isinstance(v, list) else [v])) for name, v in items]
@@ -186,9 +184,8 @@ def entry_of(fields: dict[Any, Any]) -> dict[str, Any]:
         raise ValueError(f"has several columns of numbers, {' and '.join(labels)}: keep that of the masks.")
     colour: list[Any] = [known.get(c, known.get(c[0])) for c in ("red", "green", "blue")]
     if None in colour:
-        colour = next(
-            (colour_from(v) for title, v in known.items() if re.match("colou?r|rgb|hex", title)), []
-        )
+        found = (colour_from(v) for title, v in known.items() if re.match("colou?r|rgb|hex", title))
+        colour = next(found, [])
     return entry_from(name, *(known[title] for title in labels), *colour)
 
 
