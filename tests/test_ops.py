@@ -159,8 +159,8 @@ def test_the_maximum_is_found_at_every_position_of_a_long_window(kernel, dtype, 
 # Size, pooled size, kernel of a fractional pool, channels
 IRREGULAR = [((length,), (n,), None, 6) for length, n in ((100, 1), (100, 7), (150, 33), (101, 9), (640, 10))]
 IRREGULAR += [((1000,), (3,), None, channels) for channels in (6, 70)]
-IRREGULAR += [((30, 30), (9, 9), (21, 21), 2)]
 IRREGULAR += [((1, 200), (1, 100), (1, kernel), 2) for kernel in (5, 12, 40)]
+IRREGULAR += [((30, 30), (9, 9), (16, 17), 2)]  # the last row of a window alone has offsets above 255
 
 
 @pytest.mark.parametrize(("size", "pooled", "kernel", "count"), IRREGULAR)
@@ -200,17 +200,18 @@ X, LINE = mx.zeros((2, 12, 9, 64)), mx.ones((1, 10, 1, 1))
 OUTSIDE = LINE, (2**21, 1), 1, (2**20, 0)  # windows of two million elements, of which at most ten are inside
 FAR_PADDING = mx.ones((1, 5, 1, 1)), (2, 1), (2**29, 1), (2**30, 0)
 WINDOWS = (2, 2, 0), (3, 1, 1), (7, 7, 0)
-FEWER = {  # a call, another one, and how many times as many operations the first may have
-    **{f"values alone, {w}": (mlx_unpool.max_pool2d(X, *w), indices_of("", X, *w), 0.7) for w in WINDOWS},
-    "equal adaptive windows": (indices_of("adaptive_", X, (4, 3)), indices_of("", X, 3), 1),
-    "overlapping ones": (indices_of("adaptive_", X, (11, 4)), indices_of("", X, (2, 3), (1, 2)), 1),
-    "outside the input": (indices_of("", *OUTSIDE), indices_of("", LINE, (21, 1), 1, (10, 0)), 2),
+FEWER = {  # a function of two calls, and how many times as many operations the first may have
+    **{w: (lambda w=w: (mlx_unpool.max_pool2d(X, *w), indices_of("", X, *w)), 0.7) for w in WINDOWS},
+    "adaptive": (lambda: (indices_of("adaptive_", X, (4, 3)), indices_of("", X, 3)), 1),
+    "overlapping": (lambda: (indices_of("adaptive_", X, (11, 4)), indices_of("", X, (2, 3), (1, 2))), 1),
+    "outside": (lambda: (indices_of("", *OUTSIDE), indices_of("", LINE, (21, 1), 1, (10, 0))), 2),
 }
 
 
-@pytest.mark.parametrize(("one", "other", "part"), FEWER.values(), ids=FEWER)
-def test_what_is_not_needed_costs_no_operations(one, other, part):
-    assert 0 < len(operations(one)) <= part * len(operations(other))
+@pytest.mark.parametrize(("calls", "part"), FEWER.values(), ids=map(str, FEWER))
+def test_what_is_not_needed_costs_no_operations(calls, part):
+    one, other = (len(operations(x)) for x in calls())
+    assert 0 < one <= part * other
 
 
 @pytest.mark.parametrize(("kernel", "channels"), [(100, 8), (1000, 8), (1000, 40)])

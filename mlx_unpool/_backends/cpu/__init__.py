@@ -68,8 +68,7 @@ class Ops:
         ends = _ends(bounds, g)
         maxima = _region_maxima(Maxima(x), ends, g)
         # Wide enough for the divisors as well: the first one may be the number of elements itself.
-        offsets = _window_offsets(maxima)
-        offsets = offsets.astype(max(offsets.dtype, narrowest(prod(g.longest)), key=lambda d: d.size))
+        offsets = _window_offsets(maxima).astype(narrowest(prod(g.longest)))
         indices = mx.zeros((), index_dtype)
         for length, step, (start, stop) in zip(g.size, pitches(g.longest), ends):
             pitch = constant(step, offsets.dtype)
