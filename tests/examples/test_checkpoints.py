@@ -204,18 +204,8 @@ def test_a_file_is_read_into_its_own_memory(tmp_path):
 @pytest.mark.parametrize("protocol", range(6))
 def test_arrays_of_numpy_are_read(protocol, tmp_path):
     values = np.arange(12.0).reshape(3, 4)
-    state = {
-        "c": values,
-        "f": np.asfortranarray(values, "f4"),
-        "big": values.astype(">f8"),
-        "empty": values[:0],
-    }
-    state |= {
-        "half": values.astype("f2"),
-        "int": values.astype(">i8"),
-        "bool": values > 3,
-        "one": values[2, 3],
-    }
+    state = {"c": values, "f": np.asfortranarray(values, "f4"), "empty": values[:0], "one": values[2, 3]}
+    state |= {code: values.astype(code) for code in (">f8", "f2", ">i8", "?")}
     path, others = tmp_path / "a.pkl", {"text": np.array(["a"]), "objects": np.array([None])}
     path.write_bytes(pickle.dumps({"model": state | others, "author": "someone"}, protocol))
     with pytest.warns(UserWarning, match=r"that are not arrays: text, objects\."):

@@ -144,10 +144,8 @@ def test_squares_find_the_hair_of_a_portrait_in_a_wide_scene():
     portrait = Image.open(hair.PORTRAIT).crop((90, 0, 410, 320)).resize((720, 720))
     alone, found = model.predict(portrait), {True: [], False: []}
     for x in (0, 280, 560):
-        scene, wanted = (
-            portrait.resize((1280, 720)).filter(ImageFilter.GaussianBlur(40)),
-            np.zeros((720, 1280)),
-        )
+        scene = portrait.resize((1280, 720)).filter(ImageFilter.GaussianBlur(40))
+        wanted = np.zeros((720, 1280))
         scene.paste(portrait, (x, 0))
         wanted[:, x : x + 720] = alone
         for squares in found:
@@ -259,9 +257,8 @@ REFUSED = {
 @pytest.mark.parametrize(("words", "says"), REFUSED.items())
 def test_what_cannot_be_recoloured(words, says, inputs, monkeypatch):
     monkeypatch.chdir(inputs)
-    monkeypatch.setattr(
-        zoo.HairSegmenter, "masks", lambda _, frames, **__: (np.zeros((64, 80)) for _ in frames)
-    )
+    none = lambda _, frames, **__: (np.zeros((64, 80)) for _ in frames)
+    monkeypatch.setattr(zoo.HairSegmenter, "masks", none)
     before = contents(inputs)
     said = call("hair", *words.split(), "--model", "model", status=1).stderr
     assert re.match(says, said.splitlines()[0]), said
@@ -289,9 +286,8 @@ def test_photographs_keep_their_transparency(tmp_path, inputs, monkeypatch):
     mask = lambda _, frames, **__: (seen.append(frame) or np.ones((64, 80), np.float32) for frame in frames)
     monkeypatch.setattr(zoo.HairSegmenter, "masks", mask)
     for name in ("b.png", "b.webp", "b.jpg"):
-        said = call(
-            "hair", tmp_path / "a.png", "--model", inputs / "model", "--output", tmp_path / name
-        ).stdout
+        options = "--model", inputs / "model", "--output", tmp_path / name
+        said = call("hair", tmp_path / "a.png", *options).stdout
         assert ("transparent parts are white" in said) == (name == "b.jpg")
         made = np.asarray(Image.open(tmp_path / name))
         if name == "b.jpg":

@@ -41,9 +41,8 @@ def test_probabilities_are_the_softmax_of_the_scores_on_the_grid_of_the_image():
     assert np.array_equal(model.probabilities([PICTURE] * 2), [found, found])
     small = model.probabilities(np.asarray(Image.fromarray(PICTURE).resize((23, 20))))
     model.about.input["side"] = 20
-    places = np.meshgrid(
-        (np.arange(43) + 0.5) * 20 / 43 - 0.5, (np.arange(50) + 0.5) * 23 / 50 - 0.5, indexing="ij"
-    )
+    rows, columns = np.mgrid[:43, :50] + 0.5
+    places = rows * 20 / 43 - 0.5, columns * 23 / 50 - 0.5
     for number, plane in enumerate(np.moveaxis(small, -1, 0)):
         expected = scipy.ndimage.map_coordinates(plane, places, order=1, mode="nearest")
         assert np.allclose(model.probabilities(PICTURE)[..., number], expected, atol=1e-5)
@@ -180,11 +179,7 @@ def test_the_classes_of_the_authors():
         (zoo.FastSurferVINN, 79, {1: "Left-Cerebral-White-Matter", 78: "ctx-rh-superiorfrontal"}),
         (zoo.FastSurferCNN, 51, {1: "3rd-Ventricle", 50: "ctx-lh-insula"}),
         (zoo.CerebNet, 28, {0: "Unknown", 1: "Left_I_IV", 27: "Right_Corpus_Medullare"}),
-        (
-            zoo.CerebNet,
-            17,
-            {1: "I_IV", 4: "Vermis_VI", 12: "IX", 16: "Corpus_Medullare"},
-        ),  # their sagittal one
+        (zoo.CerebNet, 17, {1: "I_IV", 4: "Vermis_VI", 12: "IX", 16: "Corpus_Medullare"}),  # sagittal
     ):
         classes = model(count, num_filters=2).about.classes
         assert (len(classes), {n: classes[n]["name"] for n in names}) == (count, names)

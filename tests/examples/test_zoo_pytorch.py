@@ -62,14 +62,9 @@ def test_a_linear_layer_after_a_flatten_is_reordered_on_request():
 
 
 UTILS = (torch.nn.utils, torch.nn.utils.parametrizations)
-FOLDED = [
-    (functools.partial(utils.weight_norm, dim=dim), "Conv1d") for utils in UTILS for dim in (0, 1, None)
-]
-WRAPS = (
-    UTILS[0].spectral_norm,
-    UTILS[1].spectral_norm,
-    functools.partial(l1_unstructured, name="weight", amount=0.5),
-)
+NORMS = [functools.partial(u.weight_norm, dim=dim) for u in UTILS for dim in (0, 1, None)]
+WRAPS = [u.spectral_norm for u in UTILS] + [functools.partial(l1_unstructured, name="weight", amount=0.5)]
+FOLDED = [(wrap, "Conv1d") for wrap in NORMS]
 FOLDED += [(wrap, layer) for wrap in WRAPS for layer in ("Conv2d", "ConvTranspose2d")]
 
 
@@ -128,11 +123,8 @@ class Recurrent(nn.Module):
     def __init__(self, dims: int) -> None:
         super().__init__()
         pool = getattr(mlx_unpool, f"MaxPool{dims}d")
-        self.conv, self.plain, self.pool = (
-            getattr(nn, f"Conv{dims}d")(3, 3, 1),
-            pool(2),
-            pool(2, return_indices=True),
-        )
+        self.conv, self.plain = getattr(nn, f"Conv{dims}d")(3, 3, 1), pool(2)
+        self.pool = pool(2, return_indices=True)
 
     def __call__(self, x: mx.array) -> tuple[mx.array, mx.array]:
         x, _ = self.pool(self.plain(self.conv(x)))

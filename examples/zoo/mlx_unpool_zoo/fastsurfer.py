@@ -263,11 +263,9 @@ class FastSurferVINN(FourStages):
         self, x: mx.array, scales: list[list[Any]], target: Sequence[int]
     ) -> tuple[mx.array, list[list[Any]]]:
         """Images resized by one factor each and cropped or padded to a size, and the exact factors."""
-        if all(scale == scales[0] for scale in scales):  # one call for all images
-            resized, used = self.zoom_alike(x, scales[0], target)
-            return resized, [used] * len(x)
-        pairs = [self.zoom_alike(x[n : n + 1], scale, target) for n, scale in enumerate(scales)]
-        return mx.concatenate([image for image, _ in pairs]), [used for _, used in pairs]
+        count = 1 if all(scale == scales[0] for scale in scales) else len(x)  # one call for all images
+        pairs = [self.zoom_alike(part, scale, target) for part, scale in zip(mx.split(x, count), scales)]
+        return mx.concatenate([part for part, _ in pairs]), [used for _, used in pairs] * (len(x) // count)
 
     def zoom_alike(self, x: mx.array, scale: list[Any], target: Sequence[int]) -> tuple[mx.array, list[Any]]:
         """Images resized by the same factors of rows and columns."""

@@ -104,19 +104,13 @@ def normalised(values: np.ndarray, dims: int, multiple: int, how: Any) -> np.nda
 def classes_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
     """The classes with the highest scores for a padded picture of a size, scaled to the size ``wanted``."""
     kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
-    return enlarged(np.array(mx.argmax(scores, axis=-1).astype(kind)), size, wanted)
-
-
-def enlarged(classes: np.ndarray, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
-    """Classes of a padded picture of a size, scaled to the size ``wanted`` (both with channels)."""
     rows = (((np.arange(n) + 0.5) * old / n).astype(int) for old, n in zip(size, wanted[:-1]))
-    return classes[np.ix_(*rows)]
+    return np.array(mx.argmax(scores, axis=-1).astype(kind))[np.ix_(*rows)]
 
 
 def probabilities_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
     """The softmax of the scores of a padded picture of a size, scaled linearly to the size ``wanted``."""
-    values = np.array(mx.softmax(scores.astype(mx.float32), axis=-1))
-    values = values[tuple(map(slice, size[:-1]))]
+    values = np.array(mx.softmax(scores.astype(mx.float32), axis=-1))[tuple(map(slice, size[:-1]))]
     if size == wanted:
         return values
     return np.stack([interpolated(plane, wanted) for plane in np.moveaxis(values, -1, 0)], -1)

@@ -313,7 +313,7 @@ class Model(nn.Module):
             cls.config_of(state)
         except KeyError as error:  # the name of a parameter
             state = pytorch.without_additions(state, [str(error.args[0])])
-        except (IndexError, StopIteration, ValueError):
+        except (IndexError, ValueError):
             pass  # explained below
         try:
             model = cls._inferred(state, published, arguments)
@@ -335,7 +335,7 @@ class Model(nn.Module):
         known = inspect.signature(cls).parameters
         try:
             inferred = cls.config_of(state)
-        except (KeyError, IndexError, StopIteration) as error:
+        except (KeyError, IndexError) as error:
             raise ValueError(
                 f"these are not weights of {cls.model_type} with the names of "
                 f"{cls.facts.names_of or 'its authors'}: there is no {error} but {cut(list(state))}."

@@ -335,15 +335,18 @@ def sequential_names(model: nn.Module) -> Names:
     """Maps MLX names to PyTorch's, which have no ``layers`` between an ``nn.Sequential`` and its layers."""
 
     def names(name: str) -> tuple[str, ...]:
-        module: Any = model
-        kept = []
-        for part in name.split("."):
-            if not (part == "layers" and isinstance(module, nn.Sequential)):
-                kept.append(part)
-            module = module[int(part)] if isinstance(module, list) else module[part]
-        return (".".join(kept),)
+        steps = zip(name.split("."), modules_of(model, name))
+        return (".".join(p for p, m in steps if not (p == "layers" and isinstance(m, nn.Sequential))),)
 
     return names
+
+
+def modules_of(model: nn.Module, name: str) -> list[Any]:
+    """The modules and lists that contain a parameter, from the model inwards, and the parameter."""
+    found: list[Any] = [model]
+    for part in name.split("."):
+        found.append(found[-1][int(part) if isinstance(found[-1], list) else part])
+    return found
 
 
 def to_state_dict(
@@ -373,16 +376,12 @@ def to_state_dict(
 
 def pytorch_axes(model: nn.Module, name: str) -> tuple[int, ...]:
     """For each axis of a parameter in MLX, the axis in PyTorch."""
-    *path, kind = name.split(".")
-    module: Any = model
-    for part in path:
-        module = module[int(part)] if isinstance(module, list) else module[part]
-    if kind == "weight" and hasattr(module, "pytorch_axes"):
+    *_, module, parameter = modules_of(model, name)
+    is_weight, dims = name.rpartition(".")[2] == "weight", range(2, parameter.ndim)
+    if is_weight and hasattr(module, "pytorch_axes"):
         return module.pytorch_axes
-    dims = range(2, module[kind].ndim)
-    if kind == "weight" and isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+    if is_weight and isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         return (0, *dims, 1)
-    transposed = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
-    if kind == "weight" and isinstance(module, transposed):
+    if is_weight and isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
         return (1, *dims, 0)
-    return tuple(range(module[kind].ndim))
+    return tuple(range(parameter.ndim))

@@ -203,23 +203,21 @@ class SegNet(Model):
     @classmethod
     def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Rename parameters of torchvision's ``vgg16_bn`` to the encoder's and drop its classifier."""
-        parts = [name.split(".") for name in state if name.startswith("features.")]
-        if not parts:
+        layers: dict[int, dict[str, np.ndarray]] = {}
+        for name, value in state.items():
+            if match := re.fullmatch(r"features\.(\d+)\.(\w+)", name):
+                layers.setdefault(int(match[1]), {})[match[2]] = value
+        if not layers:
             return state
         convolutions = sorted(
-            int(number)
-            for _, number, kind in parts
-            if kind == "weight" and state[f"features.{number}.weight"].ndim > 1
+            n for n, layer in layers.items() if "weight" in layer and layer["weight"].ndim > 1
         )
         renamed: dict[str, np.ndarray] = {}
         stage = block = 0
         for number, after in zip(convolutions, [*convolutions[1:], None]):
-            for layer, at in (("conv", number), ("norm", number + 1)):
-                renamed |= {
-                    f"encoder.{stage}.{block}.{layer}.{kind}": state[f"features.{at}.{kind}"]
-                    for _, other, kind in parts
-                    if int(other) == at
-                }
+            for part, at in (("conv", number), ("norm", number + 1)):
+                values = layers.get(at, {})
+                renamed |= {f"encoder.{stage}.{block}.{part}.{kind}": v for kind, v in values.items()}
             # Each convolution, normalisation, ReLU and pooling has a number.
             stage, block = (stage, block + 1) if after == number + 3 else (stage + 1, 0)
         return renamed
