@@ -81,7 +81,8 @@ def add_contents(app: Any, docname: str, source: list[str]) -> None:
         return
     for section in README.partition("\n## The API")[0].split("\n## ")[1:]:
         caption = section.partition("\n")[0]
-        entries = ["docs/reference/mlx_unpool", "docs/reference/mlx_unpool_zoo"] * (caption == "Reference")
+        pages = ["docs/README", "docs/reference/mlx_unpool", "docs/reference/mlx_unpool_zoo"]
+        entries = pages * (caption == "Reference")
         for title, path in re.findall(r"^- \[(.*?)\]\(([^#].*?)(?:\.\w+)?\)", section, re.MULTILINE):
             entries.append(f"{title} <{path}>" if "://" in path else f"docs/{path}")
         source[0] += "\n".join(

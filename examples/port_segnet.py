@@ -90,7 +90,7 @@ print(found)
 assert found.gap < 1e-6  # if larger, the inputs of the pools differ
 assert found.scores < 1e-5  # relative to the range of the scores
 
-# Compare the gradients of a loss, too.
+# Also compare the gradients of a loss.
 scores.square().mean().backward()
 gradients = {name: parameter.grad for name, parameter in original.named_parameters()}
 options = {"loss": lambda scores: mx.square(scores).mean(), "gradients": gradients}
