@@ -39,7 +39,7 @@ with extra("examples"):
         write_json,
     )
     from mlx_unpool_zoo.metrics import SCORES
-    from mlx_unpool_zoo.segnet import DECODERS, NORMS
+    from mlx_unpool_zoo.segnet import DECODERS
 
 FIGURE = "segnet.png"
 # The best of 0.005, 0.01 and 0.02 on the validation scenes with seed 0.
@@ -53,8 +53,6 @@ def parse_arguments() -> Namespace:
     parser.epilog = "Ctrl-C stops after the current step; the same command again continues from there."
     add = parser.add_argument
     add("--decoder", choices=DECODERS, nargs="+", default=["unpool", "nearest"])
-    add("--decoder-kernel", type=int, choices=(1, 3, 5, 7), default=3, help="kernel size (default: 3)")
-    add("--norm", choices=NORMS, default="batch", help="normalise over a batch (default) or each image")
     add("--steps", type=int, default=300, help="training steps (default: 300)")
     add("--batch", type=int, default=8, help="batch size over all processes (default: 8)")
     add("--learning-rate", type=float, help="peak learning rate (default: see LEARNING_RATES)")
@@ -86,15 +84,15 @@ def runs_of(arguments: Namespace) -> dict[str, Namespace]:
             run.learning_rate = arguments.learning_rate or LEARNING_RATES[decoder]
             run.decoder, run.seed, run.output = decoder, seed, arguments.output / f"{decoder}-seed{seed}"
             run.model, run.side, run.crop, run.compile = "segnet", None, None, False
-            run.encoder = run.class_weights = None
+            run.encoder = run.class_weights = run.range = run.threshold = None
+            run.decoder_kernel, run.norm = 3, "batch"
     return runs
 
 
 def model_of(run: Namespace, classes: list[dict[str, Any]]) -> zoo.SegNet:
     """A new SegNet."""
     mx.random.seed(run.seed)
-    options = {"decoder": run.decoder, "decoder_kernel": run.decoder_kernel, "norm": run.norm}
-    model = zoo.SegNet(len(classes), coarse=True, **options)
+    model = zoo.SegNet(len(classes), decoder=run.decoder, decoder_kernel=run.decoder_kernel, norm=run.norm)
     model.about.classes = classes
     model.about.source = "trained by examples/compare_decoders.py on drawn digits"
     return model

@@ -50,15 +50,19 @@ _types _scopes
 _geometry
 """
 ZOO_LAYERS = """
-app convert
-__init__
-enet fastsurfer hair quicknat relaynet segnet
-stages
+__main__
+commands.app commands.convert commands.predict commands.recolor commands.train
+batches
+data
+data.meaning
+__init__ data.layouts data.masks
+enet fastsurfer hair quicknat relaynet segnet data.polygons
+stages data.tables
 model
-near_ties saving
+near_ties saving training data.pictures
 published pytorch
-about checkpoints pictures
-classes files hair_colour layers messages metrics pickles
+about checkpoints commands.command_line drawing inputs
+classes commands commands.outputs files hair_colour layers messages metrics pickles
 """
 
 

@@ -1,12 +1,10 @@
 """The site builds without a warning, no link is dead, and the reference is complete and described."""
 
-import html.parser
 import inspect
 import re
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import mlx.core as mx
 import mlx_unpool_zoo
@@ -18,21 +16,6 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = mlx_unpool, mlx_unpool_zoo
 pytest.importorskip("sphinx")
 pytestmark = [pytest.mark.external, pytest.mark.sphinx]
-
-
-class Page(html.parser.HTMLParser):
-    """The links and anchors of a page of HTML."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.links: list[str] = []
-        self.anchors: set[str] = {""}
-        self.feed(path.read_text())
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = {name: value or "" for name, value in attrs}
-        self.links += [values[name] for name in ("href", "src") if values.get(name)]
-        self.anchors |= {values.get("id", "")}
 
 
 def markdown():
@@ -47,29 +30,6 @@ def site(tmp_path_factory):
     result = subprocess.run([*sphinx, folder], cwd=ROOT, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
     return folder
-
-
-@pytest.fixture(scope="module")
-def pages(site):
-    return {path: Page(path) for path in site.rglob("*.html")}
-
-
-def test_every_link_leads_somewhere(site, pages):
-    dead = []
-    for path, page in pages.items():
-        for link in page.links:
-            parts = urlsplit(link)
-            if parts.scheme or parts.netloc:
-                continue  # to another site
-            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
-            anchors = pages[target].anchors if target in pages else {parts.fragment}
-            if not target.is_file() or parts.fragment not in anchors:
-                dead.append((str(path.relative_to(site)), link))
-    assert not dead
-    project = (ROOT / "pyproject.toml").read_text()
-    forms = set(re.findall('^(?:Repository|Issues) = "(.*)"$', project, re.MULTILINE))
-    forms = {link + "/new/choose" * link.endswith("issues") for link in forms}
-    assert forms <= set(pages[site / "index.html"].links)
 
 
 def test_links_between_markdown_files_lead_to_headings_on_github():
@@ -108,9 +68,9 @@ def test_the_names_and_signatures_at_a_glance_are_those_of_the_packages():
         ]
 
 
-def test_every_name_has_a_page_with_its_source_and_is_linked(site, pages):
+def test_every_name_has_a_page_with_its_source_and_is_linked(site):
     assert not (site / "README.html").exists()  # it is index.html
-    glance = pages[site / "docs/README.html"].links
+    glance = (site / "docs/README.html").read_text()
     for package, word in [(each, word) for each in PACKAGES for word in each.__all__]:
         name, thing = f"{package.__name__}.{word}", getattr(package, word)
         if isinstance(thing, (str, list, dict)) or thing is mlx_unpool_zoo.About:
@@ -118,7 +78,7 @@ def test_every_name_has_a_page_with_its_source_and_is_linked(site, pages):
         text = (site / f"docs/reference/{name}.html").read_text()
         anchor = name if not inspect.ismodule(thing) else f"module-{name}"
         assert f'id="{anchor}"' in text
-        assert f"reference/{name}.html#{anchor}" in glance
+        assert f'href="reference/{name}.html#{anchor}"' in glance
         assert inspect.ismodule(thing) or "[source]" in text or inspect.ismethod(thing)
         assert not re.search(r":\w+:`", text)  # roles
         assert ":`" not in inspect.getdoc(thing)

@@ -27,7 +27,8 @@ PAIRS |= {"{s}/{k}.jpg": "{s}/{k}_mask.png", "{s}/{k}.png": "{s}/{k}_mask.png"}
 PAIRS |= {"{s}_images/{k}.jpg": "{s}_masks/{k}.png", "images/{s}/{k}.png": "masks/{k}.png"}
 PAIRS |= {"{s}/{k}.PNG": "{s}annot/{k}.png", "{s}/{k}.tif": "{s}_labels/{k}_L.png"}
 PAIRS |= {"leftImg8bit/{s}/b/{k}_leftImg8bit.png": "gtFine/{s}/b/{k}_gtFine_labelIds.png"}
-SPLITS = ["train val test", "training validation testing", "Train Valid TEST", "train2017 val2017 test2017"]
+SPLITS = ["train val test", "training validation testing", "Train Valid TEST", "train2017 eval2017 test2017"]
+SPLITS += ["training dev test"]
 
 
 def touch(root: Path, *patterns: str, splits: str = "") -> Path:
@@ -55,6 +56,8 @@ IN_ONE = ("images/{s}/{k}.jpg", "masks/{s}/{k}.png")
     ("patterns", "names", "more", "expected"),
     [
         (IN_ONE, "car train bus", "", {"train": 6}),  # a class
+        (IN_ONE, "car train bus", "", "/images/train is a class or a group, as the folders beside it: all "),
+        (IN_ONE, "", "val.txt", "{r} has lists of images, {r}/val.txt, but no train.txt."),
         (IN_ONE, "train", "", {"train": 2}),
         (IN_ONE, "", "images/.thumbs/val/a.jpg images/.thumbs/train/a.jpg", {"train": 2}),
         (IN_ONE, "train val", "images/.cache/x.jpg", {"train": 2, "validation": 2}),
@@ -84,25 +87,32 @@ def test_folders_that_are_no_splits(patterns, names, more, expected, tmp_path):
     assert expected.format(r=tmp_path) in said
 
 
-def test_lists_of_voc_and_number_that_starts_another(tmp_path):
-    touch(
-        tmp_path,
-        "JPEGImages/m1.jpg",
-        "JPEGImages/m11.jpg",
-        "SegmentationClass/m1.png",
-        "SegmentationClass/m11.png",
-    )
-    (tmp_path / "ImageSets/Segmentation").mkdir(parents=True)
-    for split, names in {"train": "m11", "val": "m1", "test": "m2"}.items():
-        (tmp_path / f"ImageSets/Segmentation/{split}.txt").write_text(names)
-    found = find([tmp_path])
-    assert {split: [mask.name for _, mask in each.files] for split, each in found.items()} == {
-        "train": ["m11.png"],
-        "validation": ["m1.png"],
-    }
-    (tmp_path / "ImageSets/Segmentation/train.txt").write_text("m11\nm3")
-    with pytest.raises(ValueError, match=r"train\.txt lists m3, which has no image or no mask"):
-        find([tmp_path])
+LISTS = {"train.txt": "images/m11.jpg masks/m11_L.png\n\n", "val.txt": "m1.jpg"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "lists", "expected"),
+    [
+        ("ImageSets/Segmentation", LISTS, {"train": ["m11"], "validation": ["m1"]}),
+        ("", LISTS, {"train": ["m11"], "validation": ["m1"]}),
+        ("", {"trainval.txt": "m1", "test.txt": "m11"}, {"train": ["m1"], "test": ["m11"]}),
+        ("", {"train.txt": "m11\nm3"}, "train.txt lists m3, which has no image or no mask."),
+    ],
+)
+@pytest.mark.parametrize("mask", ["masks/{}_L.png", "labels/{}.txt"])
+def test_lists_of_splits_and_a_number_that_starts_another(folder, lists, expected, mask, tmp_path):
+    touch(tmp_path, "images/m1.jpg", "images/m11.jpg", *map(mask.format, ("m1", "m11")))
+    for name in ("m1", "m11") if "labels" in mask else ():
+        (tmp_path / mask.format(name)).write_text("0 .1 .1 .5 .1 .5 .5")
+    (tmp_path / "data.yaml").write_text("names: [a]")
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    for name, text in (({"test.txt": "m2"} if "masks" in mask else {}) | lists).items():  # without a mask
+        (tmp_path / folder / name).write_text(text)
+    try:
+        found = {split: [path.stem for path, _ in each.files] for split, each in find([tmp_path]).items()}
+    except ValueError as error:
+        found = str(error)
+    assert expected in found if isinstance(expected, str) else found == expected
 
 
 # Smoothed masks.
@@ -170,7 +180,7 @@ def test_masks_with_sharp_edges_are_read(mask, tmp_path):
     [
         (PHOTOGRAPH, {}, "0.png seems to be a photograph, or a mask drawn over one or saved as"),
         (np.array(Image.fromarray(PHOTOGRAPH).convert("L")), {}, "0.png seems to be a photograph"),
-        (np.kron(PHOTOGRAPH, np.ones((3, 3, 1), np.uint8)) // 2 + 40, {}, "have 2933: are they photographs"),
+        (np.kron(PHOTOGRAPH, np.ones((3, 3, 1), np.uint8)) // 2 + 40, {}, "0.png has 2933 values. It seems"),
         (np.dstack([PHOTOGRAPH, BINARY[:64, :64]]), {}, "save the alpha channel instead"),
         (BINARY * 0, {}, "all masks are black: every pixel of the masks is 0"),
         (COLOURS[GRID], {"threshold": True}, "--threshold is for binary masks, but "),
@@ -216,6 +226,7 @@ FIVE, ONE_COLOUR = "car\nroad\ntree\nsky\ndog\n", "a 255 0 0\nb 255 0 0\nc 0 0 0
         ("1 background\n2 dog\n", bands(0, 1, 2, most=0), "Give 0 a line in the table."),
         (None, bands(0, 1, 255, most=255), "mean ignored: no other number has as many pixels."),
         (None, bands(0, 128, 192, 255), "192 is large, too."),
+        ("a\nb", bands(*[0] * 9, 1, *[255] * 6), "numbers other than 0 have less than a fifth of that."),
         ("0 a\n128 b\n192 c", bands(0, 128, 192, 255), "with a line '255 void' if it means ignored."),
         ("_background_\ncat\ndog\n", in_palette(bands(0, 1, 255, most=255), SHADES), "_background_, 1 cat"),
         (None, SHADES[bands(0, 1, 2, 255)], "#000000, #008000, #800000"),
@@ -362,6 +373,15 @@ def test_images_have_one_page(kind, tmp_path):
     if kind == "tif":  # a smaller page is a preview
         first.save(path.with_suffix(".tif"), save_all=True, append_images=[Image.new("RGB", (16, 12))])
         assert len(read([tmp_path], 256)["train"].pairs) == 1
+
+
+def test_a_mask_that_exif_data_turn_is_refused(tmp_path):
+    with Image.open(write(tmp_path, [GRID]) / "masks/0.png") as mask:
+        turned = mask.getexif()
+        turned[0x0112] = 3
+        mask.save(tmp_path / "masks/0.png", exif=turned)
+    with pytest.raises(ValueError, match=r"masks/0\.png is turned by its EXIF data: save it upright"):
+        read([tmp_path], 256)
 
 
 @pytest.mark.parametrize(("orientation", "side", "expected"), [(3, 120, 1), (6, 160, 1), (1, 160, 0)])

@@ -153,6 +153,7 @@ def splits(form: str) -> dict:
                 f"{split}2017/a.png": photo(),
             },
             "two": {f"{split}.json": file, f"images/{split}/a.png": photo()},
+            "flat": {f"labels/{split}.txt": text, f"images/{split}/{split}.png": photo()} | YOLO,
             "yolo": {f"labels/{split}/a.txt": text, f"images/{split}/a.png": photo()} | YOLO,
             "ultralytics": {f"{split}/labels/a.txt": text, f"{split}/images/a.png": photo()} | YOLO,
             "labelme": {f"{split}/a.json": labelme(CAR, BUS, CAR)} | beside,
@@ -160,7 +161,7 @@ def splits(form: str) -> dict:
     return files
 
 
-@pytest.mark.parametrize("form", ["roboflow", "coco", "two", "yolo", "ultralytics", "labelme"])
+@pytest.mark.parametrize("form", ["roboflow", "coco", "two", "flat", "yolo", "ultralytics", "labelme"])
 def test_the_training_split_numbers_the_classes(form, tmp_path):
     put(tmp_path, splits(form))
     names, truth = truth_of(tmp_path)

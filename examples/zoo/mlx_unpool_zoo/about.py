@@ -33,6 +33,12 @@ CITATIONS = {
 }
 
 
+def scaled_input(channels: int, size: str, multiple_of: int = 1) -> Any:
+    """The defaults of ``about.input`` for values that are only divided by 255."""
+    normalisation = {"scale": 1 / 255, "mean": [0.0] * channels, "std": [1.0] * channels}
+    return {"size": size, "multiple_of": multiple_of, "normalisation": normalisation}
+
+
 class Class(TypedDict):
     """A class of a segmentation model."""
 

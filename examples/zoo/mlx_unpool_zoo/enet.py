@@ -138,17 +138,14 @@ class ENet(Model):
     facts: ClassVar[Facts] = Facts(
         paper="Paszke, Chaurasia, Kim and Culurciello, ENet, arXiv:1606.02147 (2016)",
         citation=CITATIONS["paszke2016enet"],
-        input={
-            "size": "multiples of 8",
-            "multiple_of": 8,
-            "normalisation": None,  # 0 to 255, as in the training of the published weights
-        },
+        # 0 to 255, as in the training of the published weights
+        input={"size": "multiples of 8", "multiple_of": 8, "normalisation": None},
         names_of="ntkhoa95/ENet_PyTorch",
         published_classes={12: CAMVID},
     )
 
     def __init__(self, num_classes: Size) -> None:
-        super().__init__(3)
+        super().__init__(3, multiple=8)
         self.initial = Initial()
         self.stage1 = [Down(16, 64, 0.01), *(Bottleneck(64, dropout=0.01) for _ in range(4))]
         self.stage2 = [Down(64, 128), *dilated_stage()]
@@ -160,10 +157,6 @@ class ENet(Model):
     def __call__(self, x: mx.array) -> mx.array:
         """Class scores (N, H, W, num_classes) of images (N, H, W, 3)."""
         self.check_input(x)
-        if x.shape[1] % 8 or x.shape[2] % 8:
-            raise ValueError(
-                f"[ENet] inputs must be (N, H, W, 3) with H and W multiples of 8, but got {x.shape}."
-            )
         x, first = self.stage1[0](self.initial(x))
         x, second = self.stage2[0](nn.Sequential(*self.stage1[1:])(x))
         x = nn.Sequential(*self.stage2[1:], *self.stage3)(x)

@@ -24,17 +24,10 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from .about import CITATIONS, RESEARCH, Facts, Size
+from .about import CITATIONS, RESEARCH, Facts, Size, scaled_input
 from .classes import CEREBNET, FASTSURFER
 from .layers import BatchNorm
 from .stages import FourStages
-
-
-def slices(count: int, size: str, multiple_of: int = 1) -> Any:
-    """The entries of ``about.input`` for a number of neighbouring slices."""
-    normalisation = {"scale": 1 / 255, "mean": [0.0] * count, "std": [1.0] * count}
-    return {"size": size, "multiple_of": multiple_of, "normalisation": normalisation}
-
 
 # fmt: off
 WITHOUT_EFFECT = frozenset([
@@ -133,7 +126,7 @@ class FastSurferCNN(FourStages):
     facts: ClassVar[Facts] = fastsurfer_facts(
         paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012",
         citation=CITATIONS["henschel2020fastsurfer"],
-        input=slices(7, "multiples of 16; 256 x 256 slices of 1 mm as published", 16),
+        input=scaled_input(7, "multiples of 16; 256 x 256 slices of 1 mm as published", 16),
         classes=FASTSURFER,
     )
     convolutions: ClassVar[int] = 4  # of a block
@@ -170,7 +163,7 @@ class CerebNet(FastSurferCNN):
     facts: ClassVar[Facts] = fastsurfer_facts(
         paper="Faber et al., CerebNet, NeuroImage 264 (2022), 119703",
         citation=CITATIONS["faber2022cerebnet"],
-        input=slices(7, "multiples of 16; 128 x 128 slices of 1 mm as published", 16),
+        input=scaled_input(7, "multiples of 16; 128 x 128 slices of 1 mm as published", 16),
         classes=CEREBNET,
         # "height" and "width" are those of the patches that the authors train on.
         without_effect=WITHOUT_EFFECT | {"height", "width", "plane"},
@@ -214,7 +207,7 @@ class FastSurferVINN(FourStages):
     facts: ClassVar[Facts] = fastsurfer_facts(
         paper="Henschel, Kügler and Reuter, FastSurferVINN, NeuroImage 251 (2022), 118933",
         citation=CITATIONS["henschel2022fastsurfervinn"],
-        input=slices(7, "any; 320 x 320 as published"),
+        input=scaled_input(7, "any; 320 x 320 as published"),
         classes=FASTSURFER,
     )
     first_blocks: ClassVar[tuple[str, ...]] = ("inp_block",)  # one for each modality
@@ -321,7 +314,7 @@ class HypVINN(FastSurferVINN):
     facts: ClassVar[Facts] = fastsurfer_facts(
         paper="Estrada et al., FastSurfer-HypVINN, Imaging Neuroscience 1 (2023)",
         citation=CITATIONS["estrada2023hypvinn"],
-        input=slices(14, "any; 320 x 320 as published"),
+        input=scaled_input(14, "any; 320 x 320 as published"),
         modalities=2,
     )
     first_blocks: ClassVar[tuple[str, ...]] = ("m1_inp_block", "m2_inp_block")

@@ -16,11 +16,11 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
-from PIL import Image
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .about import CITATIONS, Facts, Size
+from .about import CITATIONS, Facts, Size, scaled_input
+from .inputs import classes_of, interpolated
 from .messages import cut
 from .model import Model
 
@@ -137,16 +137,12 @@ class HairSegmenter(Model):
     facts: ClassVar[Facts] = Facts(
         paper="Tkachenka et al., Real-time hair segmentation on mobile GPUs, arXiv:1907.06740 (2019)",
         citation=CITATIONS["tkachenka2019hair"],
-        input={
-            "size": "multiples of 32; 512 x 512 as published",
-            "multiple_of": 32,
-            "normalisation": {"scale": 1 / 255, "mean": [0.0] * 4, "std": [1.0] * 4},
-        },
+        input=scaled_input(4, "multiples of 32; 512 x 512 as published", 32),
         classes={2: HAIR},
     )
 
     def __init__(self, num_classes: Size = 2) -> None:
-        super().__init__(4, picture_channels=3)
+        super().__init__(4, picture_channels=3, multiple=32)
         # Modules and their layers are in the order in which TensorFlow numbers them.
         first, second = nn.Conv2d(4, 8, 2, stride=2), nn.Conv2d(8, 32, 2, stride=2)
         self.stem = nn.Sequential(first, nn.PReLU(8), second, nn.PReLU(32))
@@ -166,8 +162,6 @@ class HairSegmenter(Model):
     def __call__(self, x: mx.array) -> mx.array:
         """Class scores (N, H, W, num_classes) of inputs (N, H, W, 4)."""
         self.check_input(x)
-        if x.shape[1] % 32 or x.shape[2] % 32:
-            raise ValueError(f"[HairSegmenter] H and W of inputs must be multiples of 32, but got {x.shape}.")
         x, kept = self.stem(x), []
         for down, *blocks in self.encoder:
             x, indices = down(x)
@@ -212,22 +206,13 @@ class HairSegmenter(Model):
                 mask[part] += weights * np.array(found[-1])
             yield interpolated(mask, picture.shape)
 
-    def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-        """The class of every pixel, 1 for hair: (H, W) for one image, (N, H, W) for several."""
+    def _for_each(self, made_of: Any, images: Any, args: Any, kwargs: Any) -> np.ndarray:
         if self.about.input.get("side") or self.config["num_classes"] != 2:  # trained on other sizes
-            return super().predict(images, *args, **kwargs)
+            return super()._for_each(made_of, images, args, kwargs)
         pictures, single = self._batch(images)
-        found = [(self.mask(picture) > 0.5).astype(np.uint8) for picture in pictures]
-        return found[0] if single else np.stack(found)
-
-    def probabilities(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
-        """The probability of every class of every pixel; that of hair is ``mask``. See ``Model``."""
-        if self.about.input.get("side") or self.config["num_classes"] != 2:
-            return super().probabilities(images, *args, **kwargs)
-        pictures, single = self._batch(images)
-        masks = [self.mask(picture) for picture in pictures]
-        found = [np.stack([1 - mask, mask], axis=-1) for mask in masks]
-        return found[0] if single else np.stack(found)
+        masks = np.stack([self.mask(picture) for picture in pictures])
+        masks = masks[0] if single else masks
+        return (masks > 0.5).astype(np.uint8) if made_of is classes_of else np.stack([1 - masks, masks], -1)
 
     def _normalised(self, values: np.ndarray) -> mx.array:
         """A batch of pictures from 0 to 1, padded to multiples of 32, with an empty previous mask."""
@@ -268,11 +253,6 @@ class HairSegmenter(Model):
                     value = value.transpose(axes) if value.ndim == len(axes) else value.reshape(-1)
                     state[cls.pytorch_names(f"{name}.{ours}")[0]] = value
         return state
-
-    @staticmethod
-    def pytorch_names(name: str) -> tuple[str, ...]:
-        """A name without the ``layers`` between a Sequential and its layers, which PyTorch does not have."""
-        return (name.replace(".layers.", "."),)
 
 
 def tensorflow_kind(layer: nn.Module) -> tuple[str, tuple[int, ...]]:
@@ -360,12 +340,3 @@ def area_means(rows: np.ndarray, wanted: int) -> np.ndarray:
         shares = (np.minimum(covered + 1, end) - np.maximum(covered, begin)) / step
         found[number] = np.tensordot(shares.astype(np.float32), rows[covered].astype(np.float32), 1)
     return found
-
-
-def interpolated(plane: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """A plane, float32, of another size (H, W, ...), interpolated linearly."""
-    scale = plane.shape[1] / size[1], 0, 0, 0, plane.shape[0] / size[0], 0
-    made = Image.fromarray(plane).transform(
-        (size[1], size[0]), Image.Transform.AFFINE, scale, Image.Resampling.BILINEAR
-    )
-    return np.asarray(made)

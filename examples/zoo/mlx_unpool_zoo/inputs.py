@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,22 +13,24 @@ import numpy as np
 from mlx.utils import tree_map
 from PIL import Image
 
-from .messages import cut
+from .messages import cut, warn
 
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 
 
-def check_input(x: mx.array, kind: str, inputs: tuple[int, int], smallest: int) -> None:
-    """Raise an error if an input is not an array of MLX with these channels and spatial dimensions."""
-    channels, dims = inputs
+def check_input(x: mx.array, kind: str, channels: int, dims: int, smallest: int, multiple: int) -> None:
+    """Raise an error if an input is not an array of MLX with these channels, dimensions and sizes."""
     if not isinstance(x, mx.array):
         got = f"got {type(x).__name__}: pass mx.array(x), or call preprocess or predict for images."
         raise TypeError(f"[{kind}] inputs must be arrays of MLX, but {got}")
     if x.ndim == dims + 2 and x.shape[-1] == channels:
-        if min(x.shape[1:-1]) >= smallest:
-            return
-        least = f"at least {smallest} positions on each axis"
-        raise ValueError(f"[{kind}] inputs must have {least}, but got {x.shape}.")
+        if min(x.shape[1:-1]) < smallest:
+            least = f"at least {smallest} positions on each axis"
+            raise ValueError(f"[{kind}] inputs must have {least}, but got {x.shape}.")
+        if any(size % multiple for size in x.shape[1:-1]):
+            axes = AXES[dims].replace(", ", " and ")
+            raise ValueError(f"[{kind}] {axes} of inputs must be multiples of {multiple}, but got {x.shape}.")
+        return
     message = f"inputs must be (N, {AXES[dims]}, {channels}), channels last, but got {x.shape}."
     if x.ndim == dims + 2 and x.shape[1] == channels:
         axes = ", ".join(map(str, (0, *range(2, dims + 2), 1)))
@@ -115,15 +116,17 @@ def enlarged(classes: np.ndarray, size: tuple[int, ...], wanted: tuple[int, ...]
 def probabilities_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
     """The softmax of the scores of a padded picture of a size, scaled linearly to the size ``wanted``."""
     values = np.array(mx.softmax(scores.astype(mx.float32), axis=-1))
-    for axis, (old, n) in enumerate(zip(size, wanted[:-1])):
-        positions = ((np.arange(n) + 0.5) * old / n - 0.5).clip(0, old - 1).astype(np.float32)
-        first = positions.astype(int)
-        found = values.take(first, axis)
-        if n != old:
-            shares = np.expand_dims(positions - first, [*range(axis), *range(axis + 1, values.ndim)])
-            found += shares * (values.take((first + 1).clip(max=old - 1), axis) - found)
-        values = found
-    return values
+    values = values[tuple(map(slice, size[:-1]))]
+    if size == wanted:
+        return values
+    return np.stack([interpolated(plane, wanted) for plane in np.moveaxis(values, -1, 0)], -1)
+
+
+def interpolated(plane: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    """A plane, float32, of another size (H, W, ...), interpolated linearly."""
+    scale = plane.shape[1] / size[1], 0, 0, 0, plane.shape[0] / size[0], 0
+    method = Image.Transform.AFFINE, scale, Image.Resampling.BILINEAR
+    return np.asarray(Image.fromarray(plane).transform((size[1], size[0]), *method))
 
 
 def copied(value: Any) -> Any:
@@ -192,7 +195,7 @@ def array_of(images: Any, mode: str, how: Mapping[str, Any] = {}) -> np.ndarray:
                 "mlx_unpool_zoo.data.pictures.read_picture(path, model)."
             )
         elif any("16" in str(tile[3]) for tile in getattr(images, "tile", ())):
-            warnings.warn("Pillow keeps 8 of the 16 bits of the colours of this image.", stacklevel=5)
+            warn("Pillow keeps 8 of the 16 bits of the colours of this image.")
         images = images.convert(mode)
     is_bfloat16 = isinstance(images, mx.array) and images.dtype == mx.bfloat16
     return np.asarray(images.astype(mx.float32) if is_bfloat16 else images)

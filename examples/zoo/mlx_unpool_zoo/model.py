@@ -36,7 +36,8 @@ class Model(nn.Module):
 
     Attributes:
         config: Arguments of the model, with defaults.
-        channels, dims, smallest: Channels and spatial dimensions of inputs, and their smallest size.
+        channels, dims: Channels and spatial dimensions of inputs.
+        smallest, multiple: Each spatial size is at least ``smallest`` and a multiple of ``multiple``.
         picture_channels: Channels of the images that ``predict`` accepts; inputs may have further ones.
         about: Information saved with the model; setting an invalid entry raises ValueError.
         about.input: ``planes`` (channels), ``size`` (supported sizes, as text), ``multiple_of`` (sizes are
@@ -77,11 +78,11 @@ class Model(nn.Module):
         return (), self.config
 
     def __init__(
-        self, channels: int, dims: int = 2, smallest: int = 1, picture_channels: int | None = None
+        self, channels: int, dims: int = 2, smallest: int = 1, multiple: int = 1, picture_channels: int = 0
     ) -> None:
         """Set the attributes with these names, and ``about``."""
         super().__init__()
-        self.channels, self.dims, self.smallest = channels, dims, smallest
+        self.channels, self.dims, self.smallest, self.multiple = channels, dims, smallest, multiple
         self.picture_channels = picture_channels or channels
         facts, entries = self.facts, {"planes": channels} | self.facts.input
         classes = facts.classes.get(self.config["num_classes"], [])
@@ -95,7 +96,8 @@ class Model(nn.Module):
 
     def check_input(self, x: mx.array) -> None:
         """Raise an error if an input is not an array of MLX with the shape (N, ..., channels)."""
-        inputs.check_input(x, type(self).__name__, (self.channels, self.dims), self.smallest)
+        kind, sizes = type(self).__name__, (self.smallest, self.multiple)
+        inputs.check_input(x, kind, self.channels, self.dims, *sizes)
 
     def preprocess(self, images: Any) -> mx.array:
         """Images as an input of the model, normalised and padded at the bottom and right.
@@ -116,7 +118,8 @@ class Model(nn.Module):
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
         """The class index of every position of images: its position in ``about.classes``.
 
-        Images are processed one by one in evaluation mode. The mode of the model does not change. Images
+        Images are processed one by one in evaluation mode. The mode of the model does not change, so threads
+        can share it; before another thread uses a new model, call ``mx.eval(model.parameters())``. Images
         whose shorter side is larger than ``about.input["side"]`` are scaled down, and their classes up again.
 
         Args:
@@ -305,7 +308,7 @@ class Model(nn.Module):
         with ``strict="missing"``, arrays that the model does not have are ignored, but none may be missing.
         """
         published = config_of(state_dict)
-        state = cls.canonical(arrays_of(pytorch.without_module(state_of(state_dict))))
+        state = cls.state_from(state_dict)
         try:
             cls.config_of(state)
         except KeyError as error:  # the name of a parameter
@@ -362,18 +365,23 @@ class Model(nn.Module):
         raise NotImplementedError
 
     @classmethod
+    def state_from(cls, checkpoint: Any) -> dict[str, np.ndarray]:
+        """The arrays in a checkpoint, with the names of ``Model.pytorch_names``."""
+        return cls.canonical(arrays_of(pytorch.without_module(state_of(checkpoint))))
+
+    @classmethod
     def canonical(cls, state: dict[str, Any]) -> dict[str, Any]:
         """Rename the parameters of a state dict to those of ``Model.pytorch_names``, if necessary."""
         return state
 
     @staticmethod
     def pytorch_names(name: str) -> tuple[str, ...]:
-        """The names of a parameter in the authors' state dict."""
-        return (name,)
+        """The names of a parameter in the authors' state dict; without MLX's ``layers`` of a Sequential."""
+        return (name.replace(".layers.", "."),)
 
     def sanitize(self, weights: Mapping[str, Any], *, strict: bool | str = True) -> dict[str, mx.array]:
         """Convert weights with the authors' names and layout, as arrays of any framework."""
-        state = self.canonical(pytorch.without_module(state_of(weights)))
+        state = self.state_from(weights)
         return pytorch.convert_state_dict(self, state, self.pytorch_names, strict=strict)
 
     def set_weights(
@@ -433,9 +441,7 @@ def published_folder(name: str, cache: Path, local_files_only: bool) -> Path:
     entry = PUBLISHED[name]
     folder = cache / f"{name}-{mlx_unpool.__version__}-{entry.sha256[:8]}"
     if not (folder / saving.WEIGHTS).is_file():
-        model = from_pytorch(
-            name, read_checkpoint(downloaded(name, PUBLISHED[name], cache, local_files_only))
-        )
+        model = from_pytorch(name, read_checkpoint(downloaded(name, entry, cache, local_files_only)))
         model.about.source, model.about.licence = entry.source, entry.licence
         model.about.licence_link = entry.licence_link
         model.save_pretrained(folder)

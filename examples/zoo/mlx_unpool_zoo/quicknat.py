@@ -16,7 +16,7 @@ import mlx.nn as nn
 import numpy as np
 from pydantic import Field
 
-from .about import CITATIONS, RESEARCH, Facts, Size
+from .about import CITATIONS, RESEARCH, Facts, Size, scaled_input
 from .layers import BatchNorm
 from .stages import FourStages
 
@@ -126,11 +126,7 @@ class QuickNAT(FourStages):
     facts: ClassVar[Facts] = Facts(
         paper="Roy et al., QuickNAT, NeuroImage 186 (2019), 713-727",
         citation=CITATIONS["roy2019quicknat"],
-        input={
-            "size": "any; 256 x 256 slices of 1 mm as published",
-            "multiple_of": 1,
-            "normalisation": {"scale": 1 / 255, "mean": [0.0], "std": [1.0]},
-        },
+        input=scaled_input(1, "any; 256 x 256 slices of 1 mm as published"),
         names_of="ai-med/quickNAT_pytorch",
         notice=RESEARCH,
         modalities=1,

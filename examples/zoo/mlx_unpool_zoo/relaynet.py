@@ -16,7 +16,7 @@ import numpy as np
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .about import CITATIONS, Facts, Size
+from .about import CITATIONS, Facts, Size, scaled_input
 from .layers import BatchNorm, Classifier, statistics_of
 from .model import Model
 
@@ -86,11 +86,7 @@ class ReLayNet(Model):
     facts: ClassVar[Facts] = Facts(
         paper="Guha Roy et al., ReLayNet, Biomedical Optics Express 8 (2017), 3627-3642",
         citation=CITATIONS["roy2017relaynet"],
-        input={
-            "size": "multiples of 8; 512 x 512 as published",
-            "multiple_of": 8,
-            "normalisation": {"scale": 1 / 255, "mean": [0.0], "std": [1.0]},
-        },
+        input=scaled_input(1, "multiples of 8; 512 x 512 as published", 8),
         names_of="ai-med/relaynet_pytorch",
         notice="Not for clinical use; one scan was compared.",
         cpu_notice="On a CPU a scan of 512 x 512 takes 70 to 100 seconds and 3.5 GB of memory.",
@@ -106,7 +102,7 @@ class ReLayNet(Model):
         kernel_w: Size = 3,
         statistics: Statistics = "stored",
     ) -> None:
-        super().__init__(num_channels)
+        super().__init__(num_channels, multiple=8)
         if kernel_h % 2 == 0 or kernel_w % 2 == 0:
             raise ValueError(f"[ReLayNet] kernels must have odd sizes, but got {kernel_h} x {kernel_w}.")
 
@@ -123,8 +119,6 @@ class ReLayNet(Model):
     def __call__(self, x: mx.array) -> mx.array:
         """Class scores (N, H, W, num_classes) of scans (N, H, W, num_channels)."""
         self.check_input(x)
-        if x.shape[1] % 8 or x.shape[2] % 8:
-            raise ValueError(f"[ReLayNet] H and W of inputs must be multiples of 8, but got {x.shape}.")
         stages = []
         for block in (self.encode1, self.encode2, self.encode3):
             skip = block(x)

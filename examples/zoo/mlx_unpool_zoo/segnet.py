@@ -19,7 +19,6 @@ from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d
 
 from . import pytorch
 from .about import CITATIONS, IMAGENET, Counts, Facts, Size, Sizes
-from .checkpoints import arrays_of, state_of
 from .classes import CAMVID
 from .layers import BatchNorm
 from .model import Model
@@ -262,16 +261,11 @@ class SegNet(Model):
 
     def sanitize(self, weights: Mapping[str, Any], *, strict: bool | str = True) -> dict[str, mx.array]:
         """See ``Model.sanitize``. If there are no decoder weights, the decoder keeps its values."""
-        state = self.canonical(arrays_of(pytorch.without_module(state_of(weights))))
+        state = self.state_from(weights)
         if not any(name.startswith("decoder.") for name in state):
             own = pytorch.to_state_dict(self, self.pytorch_names)
             state |= {name: v for name, v in own.items() if not name.startswith("encoder.")}
-        return pytorch.convert_state_dict(self, state, self.pytorch_names, strict=strict)
-
-    @staticmethod
-    def pytorch_names(name: str) -> tuple[str, ...]:
-        """The name without MLX's ``layers``, as PyTorch names parameters in an ``nn.Sequential``."""
-        return (name.replace(".layers.", "."),)
+        return super().sanitize(state, strict=strict)
 
 
 def convolution(dims: int, inputs: int, outputs: int, kernel_size: int, bias: bool = True) -> nn.Module:

@@ -77,6 +77,8 @@ def find(folders: Sequence[Path], ending: str | None = None) -> dict[str, Found]
     if len(used) > 1:
         does = {"train": "trains", "validation": "validates", "test": "is the test at the end"}
         notes.insert(0, ", ".join(f"{each.where()} {does[s]}" for s, each in used.items()) + ".")
+    if len(used) == 1 and not used["train"].only and (part := folders_in(used["train"].images).get("train")):
+        notes.append(f"{part} is a class or a group, as the folders beside it: all are for training.")
     found["train"].notes[:0] = notes
     return found
 
@@ -101,14 +103,21 @@ def folders_of_splits(root: Path) -> Sources | None:
 
 
 def folders_of_images_and_masks(root: Path) -> Sources | None:
-    """Folders images/ and masks/, which may have the same folders of splits, or VOC's lists of names."""
+    """Folders images/ and masks/, which may have the same folders of splits, or lists of names."""
     images, masks = pair_in(root)
     if not images or not masks:
         return None
-    lists = splits_among((root / "ImageSets" / "Segmentation").glob("*.txt"))
-    if "train" in lists:
-        return {split: Source(images, masks, path) for split, path in lists.items()}
-    return in_pair(images, masks)
+    paths = [path for folder in (root / "ImageSets/Segmentation", root) for path in folder.glob("*.txt")]
+    lists = splits_among(paths)
+    if whole := [path for path in paths if path.stem.lower() == "trainval" and [*lists] == ["test"]]:
+        lists = {"train": whole[0]} | lists
+    if not lists or len(splits_among(folders_in(images).values())) > 1:
+        return in_pair(images, masks)
+    if "train" not in lists:
+        raise ValueError(
+            f"{root} has lists of images, {', '.join(map(str, lists.values()))}, but no train.txt."
+        )
+    return {split: Source(images, masks, path) for split, path in lists.items()}
 
 
 def one_folder(root: Path) -> Sources | None:
@@ -196,8 +205,9 @@ def has_drawn(source: Source) -> bool:
     if images != masks and not only:
         return is_drawn(masks)
     names = sorted(names_in(masks, LOSSLESS))
-    if only:
-        return not {*only.read_text().split()}.isdisjoint(names)
+    if only:  # the first image shows it
+        part = rf"(?<!\d){re.escape(next(iter(listed_in(only)), '/'))}(?!\d)"
+        return any(re.search(part, name) for name in names)
     lossy = len(files_in(masks)) > len(names) > 0
     return lossy or any(b.startswith(a) and not b[len(a)].isdigit() for a, b in pairwise(names))
 
@@ -209,19 +219,26 @@ def found_in(source: Source, root: Path, ending: str | None, shared: bool) -> Fo
         raise ValueError(f"{images} has no masks. {foreign_in(root) or WAYS}")
     near = [masks.parent, masks, root, *([root.parent] if splits_among([root]) else [])]
     table = next((base / name for base in near for name in TABLES if (base / name).exists()), None)
-    if not has_drawn(source) and (found := shapes_of(images, masks, root)):
-        return found
-    try:
-        files = files_of(images, masks, ending, shared)
-    except ValueError as error:
-        raise ValueError(f"{error} {foreign_in(root)}".strip()) from None
+    found = None if has_drawn(source) else shapes_of(images, masks, root, shared and not only)
+    if not found:
+        try:
+            found = Found(files_of(images, masks, ending, shared), None, table)
+        except ValueError as error:
+            raise ValueError(f"{error} {foreign_in(root)}".strip()) from None
     if only:
-        names = only.read_text().split()
-        by_name = {image.stem: (image, mask) for image, mask in files}
+        names, by_name = listed_in(only), {image.stem: (image, mask) for image, mask in found.files}
         if missing := [name for name in names if name not in by_name]:
             raise ValueError(f"{only} lists {missing[0]}, which has no image or no mask.")
-        files = [by_name[name] for name in names]
-    return Found(files, None, table)
+        if len(by_name) < len(found.files):
+            raise ValueError(f"{only} is not clear: {images} has several images of one name.")
+        found.files = [by_name[name] for name in names]
+    return found
+
+
+def listed_in(path: Path) -> list[str]:
+    """The names of images in a list: a name, or a path with a suffix, at the start of each line."""
+    names = [Path(line.split()[0]) for line in path.read_text().splitlines() if line.strip()]
+    return [name.stem if name.suffix.lower() in SUFFIXES else name.name for name in names]
 
 
 def files_of(

@@ -183,6 +183,8 @@ def load(path: Path, lossy: bool = False) -> tuple[np.ndarray, np.ndarray | None
         )
     if facts.pages > 1:
         raise ValueError(f"{path} must have one page, but has {facts.pages}.")
+    if facts.turned:
+        raise ValueError(f"{path} is turned by its EXIF data: save it upright, without them.")
     if "A" in mask.getbands():
         check_transparency(mask, path)
         mask, shades = (mask.getchannel(0), mask.getpalette()) if mask.mode != "RGBA" else (mask, None)

@@ -11,11 +11,12 @@ import numpy as np
 
 from ..classes import is_background
 from ..messages import cut
-from .masks import GREY, NONE, Mask, as_numbers, check_edges, coloured, text_of, total
+from .masks import GREY, NONE, PHOTOGRAPH, Mask, as_numbers, check_edges, coloured, text_of, total
 from .tables import IGNORED, completed, is_ignored
 
 BORDER = (IGNORED, 0xE0E0C0)  # number and colour of "void" in the palettes of VOC and labelme
 BACKGROUND = "Number 0 has no name in the table: it is called background."
+FEW = 5  # times the pixels of a class, which 255 as its border does not have
 ONE = "The masks have no 0: the first class of the table is 1."
 Table = list[dict[str, Any]]
 Counts = Counter[tuple[int, int]]
@@ -83,8 +84,12 @@ def meaning_of(masks: list[Mask], table: Table | None) -> Meaning:
         entries = [entry | {"label": value} for value, entry in zip(values, classes)]
     kept = [c for c in entries if not (is_ignored(c) and c.get("label") in (-1, IGNORED))]
     if not 2 <= len(kept) < IGNORED:
-        many = ": are they photographs, or numbers of objects?" if len(kept) > 1 else "."
-        raise ValueError(f"masks must have 2 to {IGNORED - 1} classes, but have {len(kept)}{many}")
+        most = max(masks, key=lambda mask: len(mask.pairs))
+        many = (
+            f": {most.path} has {len(most.pairs)} values. It seems to be {PHOTOGRAPH}; or it numbers objects"
+        )
+        many *= len(kept) > 1
+        raise ValueError(f"masks must have 2 to {IGNORED - 1} classes, but have {len(kept)}{many}.")
     indices = dict.fromkeys(border, IGNORED)
     for value, entry in zip(values, entries):
         indices[value] = IGNORED if is_ignored(entry) or entry not in kept else kept.index(entry)
@@ -215,8 +220,9 @@ def check_ignored(masks: list[Mask], absent: list[str], table: Table) -> None:
     """Raise ValueError if 255, which is not in the table, may be a class.
 
     That is if a class of the table (``absent``) has no pixel, if masks with 255 have only 0 beside it while
-    others have other numbers, if it is the commonest number, or, unless the table has
-    plain names, if another number is large, too: then all may be grey levels.
+    others have other numbers, if it is the commonest number or far commoner than all but 0 (JPEG makes a
+    few 1 beside 0), or, unless the table has plain names, if another number is large, too: then all may be
+    grey levels.
     """
     counts, numbers = counts_of(total(masks)), [{number for number, _ in mask.pairs} for mask in masks]
     together = any(IGNORED in each and each - {0, IGNORED} for each in numbers)
@@ -228,6 +234,8 @@ def check_ignored(masks: list[Mask], absent: list[str], table: Table) -> None:
         why = f"{alone[0]}, for example, has only 0 beside it"
     elif counts[IGNORED] > max(counts[number] for number in others):
         why = "no other number has as many pixels"
+    elif counts[IGNORED] > FEW * max(counts[number] for number in others if number):
+        why = "numbers other than 0 have less than a fifth of that"
     elif (not table or labels_of(table)) and 63 < max(others) < IGNORED and len(others) < 64:
         why = f"{max(others)} is large, too"
     else:

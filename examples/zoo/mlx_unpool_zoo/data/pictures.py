@@ -24,7 +24,8 @@ LOSSLESS = (".png", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm", ".pbm", ".p
 SUFFIXES = (*LOSSLESS, ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".heic", ".heif", ".avif", ".jp2")
 # Names of folders and lists of a split.
 SPLITS = {"train": "train", "training": "train", "val": "validation", "valid": "validation"}
-SPLITS |= {"validation": "validation", "test": "test", "testing": "test"}
+SPLITS |= {"validation": "validation", "dev": "validation", "eval": "validation"}
+SPLITS |= {"test": "test", "testing": "test"}
 HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")  # brands of such files
 # Pillow keeps the upper 8 of the 16 bits of a colour; in the opposite byte order it keeps the lower ones.
 OTHER_BYTE = {"RGB;16B": "RGB;16L", "RGB;16L": "RGB;16B", "RGB;16N": "RGB;16B"}

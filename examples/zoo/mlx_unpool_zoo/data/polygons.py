@@ -79,10 +79,11 @@ class Found:
     notes: list[str] = field(default_factory=list)
 
 
-def shapes_of(images: Path, masks: Path, root: Path) -> Found | None:
+def shapes_of(images: Path, masks: Path, root: Path, shared: bool = False) -> Found | None:
     """The images in a folder with their shapes, or None if there are no files with shapes.
 
-    ``masks`` is the folder of these files, or one of them; ``root`` has both folders.
+    ``masks`` is the folder of these files, or one of them; ``root`` has both folders. ``shared``: whether
+    there are files of images elsewhere.
     """
     path = masks if masks.is_file() else shapes_file(masks) or shapes_file(images) or shapes_file(root)
     if not path:
@@ -92,7 +93,7 @@ def shapes_of(images: Path, masks: Path, root: Path) -> Found | None:
     folder, (form, ending) = path.parent, (yolo, ".txt") if path.suffix == ".txt" else (labelme, ".json")
     pictures = files_in(images) or pictures_in(images)
     needed = {each: (folder / each.relative_to(images)).with_suffix(ending) for each in pictures}
-    others = sorted({*files_in(folder, (ending,))} - {*needed.values()})
+    others = [] if shared else sorted({*files_in(folder, (ending,))} - {*needed.values()})
     if alone := [other for other in others if has_keys(other, LABELME) or is_yolo(other)]:
         raise ValueError(f"{alone[0]} has shapes, but there is no image for it in {images}.")
     found = form(needed, folder, [images.parent, folder.parent, folder, root, root.parent])
@@ -125,8 +126,8 @@ def labelme(needed: dict[Path, Path], folder: Path, _: Sequence[Path]) -> Found:
         raise ValueError(f"{share}: {alone[0]}, for example, needs {needed[alone[0]].name} in {folder}.")
     files, flat = {}, Counter[str]()
     for picture, path in needed.items():
+        data = read_json(path)
         with naming(path):
-            data = read_json(path)
             files[picture] = shapes = Shapes(
                 path, draw_labelme, (data.get("imageWidth"), data.get("imageHeight"))
             )
@@ -163,8 +164,8 @@ def coco(path: Path, images: Path) -> Found:
     flat, count, names, by_name = Counter[str](), Counter[str](), [], defaultdict[str, list[Path]](list)
     for picture in pictures_in(images):
         by_name[picture.name].append(picture)
+    data, listed = read_json(path), {}
     with naming(path):
-        data, listed = read_json(path), {}
         for each in data["images"]:
             place = placed(each["file_name"], path, images, by_name)
             listed[each["id"]] = shapes = Shapes(path, draw_coco, (each.get("width"), each.get("height")))

@@ -160,8 +160,8 @@ const renew = () => (drawing = drawing.then(async () => { // one at a time, each
 
 function describe({ element, answer }, times) {
   const percent = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
-  const many = answer.squares > 1 ? ` in ${answer.squares} squares` : "";
-  const text = `${isHair ? `${percent(answer.share)} hair, ` : ""}${times}${many}.${answer.hint ? ` Note: ${answer.hint}.` : ""}`;
+  const many = answer.squares > 1 ? `, ${answer.squares} squares` : "";
+  const text = `${isHair ? `${percent(answer.share)} hair, ` : ""}${times} in the network${many}.${answer.hint ? ` Note: ${answer.hint}.` : ""}`;
   if (find(".about", element).textContent !== text) find(".about", element).textContent = text;
   const parts = options.classes.map((entry, n) => [answer.shares[n], entry]).filter(([share]) => share);
   find(".legend", element).replaceChildren(...parts.sort((a, b) => b[0] - a[0]).map(([share, entry]) => {
@@ -276,7 +276,7 @@ async function frames(own) {
     before?.close();
     times.push(performance.now());
     const few = times.slice(-21), mean = (few.at(-1) - few[0]) / (few.length - 1) / 1000;
-    describe(live, `${(1 / mean).toFixed(mean > 0.1 ? 1 : 0)} frames per second, ${milliseconds(live.answer.seconds)} in the network`);
+    describe(live, `${(1 / mean).toFixed(mean > 0.1 ? 1 : 0)} frames per second, ${milliseconds(live.answer.seconds)}`);
   }
 }
 
