@@ -74,16 +74,6 @@ class Axis:
         return self.stop - self.first > 2 * (self.length + self.count * self.used)
 
     @property
-    def keeps_rows(self) -> bool:
-        """Whether the windows are read from the rows of the plane as they are."""
-        return self.is_inside or self.is_sparse
-
-    @property
-    def is_clamped(self) -> bool:
-        """Whether a used element of a window is outside the plane."""
-        return self.before + self.after > 0
-
-    @property
     def is_tiled(self) -> bool:
         """Whether the axis is exactly ``count`` strides long and each window stays within its own stride."""
         return self.span <= self.stride and not self.padding and self.count * self.stride == self.length

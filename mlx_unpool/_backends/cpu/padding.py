@@ -26,8 +26,9 @@ def used_rows(
     added to make it non-negative. None for an axis whose rows are all inside. Sparse axes and
     those in ``kept`` keep all their rows.
     """
-    axes = [None if keep or axis.keeps_rows else axis for axis, keep in zip(axes_of(g), kept)]
-    if any(axis and axis.is_clamped for axis in axes):
+    kept = [keep or axis.is_inside or axis.is_sparse for axis, keep in zip(axes_of(g), kept)]
+    axes = [None if keep else axis for axis, keep in zip(axes_of(g), kept)]
+    if any(axis and axis.before + axis.after for axis in axes):
         return _clamped(x, axes)
     if any(axes):
         x = x[(slice(None), *(slice(axis.first, axis.stop) if axis else slice(None) for axis in axes))]
