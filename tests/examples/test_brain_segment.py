@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from helpers.faults import check_faults, damaged
 from helpers.programs import call
+from matplotlib.figure import Figure
 from nibabel.spatialimages import SpatialImage
 from scipy import ndimage
 from scipy.ndimage import map_coordinates
@@ -325,7 +326,7 @@ def test_no_fault_damages_a_file(folders, tmp_path):
 def test_sides_in_the_picture_are_those_of_the_scan(tmp_path, monkeypatch):
     figures, labels = [], np.zeros((32, 32, 32), np.int16)
     labels[20:30] = 2  # white matter; the first axis of a conformed scan points left
-    monkeypatch.setattr(brain_segment.plt, "close", figures.append)
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     brain_segment.draw(np.zeros(labels.shape), labels, CLASSES, tmp_path / "labels.png")
     for number, axis in enumerate(figures[0].axes):
         sides = {text.get_text(): text.get_position()[0] for text in axis.texts}
