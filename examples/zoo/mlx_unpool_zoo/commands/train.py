@@ -272,7 +272,7 @@ def remove_files(folder: Path) -> None:
 def draw(models: dict[str, zoo.Model], data: Pictures, path: Path) -> None:
     """Draw the first images with their masks and the classes that each model predicts."""
     shown, truth = zip(*data.pairs[:4], strict=True)
-    columns = {"image": shown, "mask": truth}
+    columns: dict[str, Sequence[np.ndarray]] = {"image": shown, "mask": truth}
     columns |= {title: [*map(model.predict, shown)] for title, model in models.items()}
     draw_rows(columns, data.classes, path)
 

@@ -136,10 +136,11 @@ def values_of(path: Path) -> tuple[np.ndarray, Facts]:
     if image.mode[0] in "IF":
         values = np.asarray(image)
     elif facts.mode in OTHER_BYTE:
+        low: Any
         with Image.open(path) as low:
-            tile: Any = low.tile[0]
+            tile = low.tile[0]
             args = OTHER_BYTE[facts.mode]
-            low.tile = [(*tile[:3], args if isinstance(tile[3], str) else (args, *tile[3][1:]))]  # type: ignore
+            low.tile = [(*tile[:3], args if isinstance(tile[3], str) else (args, *tile[3][1:]))]
             low.load()
             lower = ImageOps.exif_transpose(low)
         values = (np.array(image).astype(np.uint16) << 8 | np.array(lower))[..., :3]
