@@ -1,6 +1,7 @@
 """The site builds without a warning, no link is dead, and the reference is complete and described."""
 
 import inspect
+import operator
 import re
 import subprocess
 import sys
@@ -57,15 +58,17 @@ def test_the_names_and_signatures_at_a_glance_are_those_of_the_packages():
             things = [getattr(package, name) for name in names.split("`, `")]
             members = re.findall(r"`\.(\w+)", about)
             assert not [m for m in members if not any(hasattr(thing, m) for thing in things)], names
-    for name, given in re.findall(r"^(\w+)\((.*)\)$", text, re.MULTILINE):
-        shown = inspect.Signature.from_callable(eval(f"lambda {given.replace(', *', '')}: 0"))
-        parameters = inspect.signature(getattr(mlx_unpool, name)).parameters
-        for parameter in shown.parameters.values():
-            assert parameter.default == parameters[parameter.name].default, (name, parameter)
-        positional = given.partition(", *")[0]
-        assert [word.partition("=")[0] for word in positional.split(", ")] == [
-            name for name, parameter in parameters.items() if parameter.kind != parameter.KEYWORD_ONLY
-        ]
+        for name, given in re.findall(r"^([\w.]+)\((.*)\)$", part, re.MULTILINE):
+            shown = inspect.Signature.from_callable(eval(f"lambda {given.replace(', *', '')}: 0"))
+            parameters = inspect.signature(operator.attrgetter(name)(package)).parameters
+            for parameter in shown.parameters.values():
+                assert parameter.default == parameters[parameter.name].default, (name, parameter)
+            positional = given.partition(", *")[0]
+            assert [word.partition("=")[0] for word in positional.split(", ")] == [
+                name
+                for name, parameter in parameters.items()
+                if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            ]
 
 
 def test_every_name_has_a_page_with_its_source_and_is_linked(site):
