@@ -106,9 +106,9 @@ def test_the_example_of_a_port_agrees_with_pytorch_and_is_the_one_of_the_page():
     assert set(names["found"].gradients) == {name for name, _ in names["original"].named_parameters()}
     assert max(names["found"].gradients.values()) < 1e-5
     page, script = (ROOT / "docs" / "porting.md").read_text(), path.read_text()
-    original, port, *others = re.findall(r"```py(?:thon)?\n(.*?)```", page, re.DOTALL)
+    port, *others = re.findall(r"```py(?:thon)?\n(.*?)```", page, re.DOTALL)
     comparison = next(code for code in others if "compare_port(" in code)
-    for code in (original, port.partition("\n\n\n")[2], *comparison.split("\n\n")):
+    for code in (port.partition("\n\n\n")[2], *comparison.split("\n\n")):
         assert code.strip() in script
     (changes,) = re.findall(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     before, after = script.split("\nclass SegNet(")
