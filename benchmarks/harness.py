@@ -16,8 +16,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from mlx_unpool import benchmark
-from mlx_unpool.benchmark import Times, times_of
+from mlx_unpool import _report, benchmark
+from mlx_unpool._report import Times, times_of
 
 ROOT = Path(__file__).parent.parent
 PAGE, RESULTS = ROOT / "docs" / "benchmarks.md", Path(__file__).parent / "results"
@@ -39,7 +39,7 @@ def medians(rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float
         for name, run in rivals.items():
             times_of(run, seconds, 2)
             times[name] += times_of(run, seconds, 3)
-    return {name: benchmark.medians(measured) for name, measured in times.items()}
+    return {name: _report.medians(measured) for name, measured in times.items()}
 
 
 def is_quiet(times: Times) -> bool:

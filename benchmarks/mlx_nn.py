@@ -24,7 +24,7 @@ import mlx.nn as nn
 import networks
 
 import mlx_unpool
-from mlx_unpool import benchmark
+from mlx_unpool import _report, benchmark
 
 
 class Case(NamedTuple):
@@ -144,7 +144,7 @@ def built(case: Case) -> dict[str, Any]:
             result = pool(x)
             times[who].append([time.perf_counter() - start, time.process_time() - cpu_start])
             del result
-    return {"case": case.name, "build": {who: benchmark.medians(each) for who, each in times.items()}}
+    return {"case": case.name, "build": {who: _report.medians(each) for who, each in times.items()}}
 
 
 def peak(run: Callable[[], Any]) -> float:
@@ -264,11 +264,8 @@ def bytes_table(_: list[dict[str, Any]]) -> str:
     return f"{harness.table(header, lines)}\n\n{counts}"
 
 
-TABLES = {
-    "machine": lambda runs: harness.description(runs, "mlx"),
-    **{"times": times_table, "build": build_table, "steps": steps_table},
-    **{"memory": memory_table, "bytes": bytes_table},
-}
+TABLES = {"times": times_table, "build": build_table, "steps": steps_table, "memory": memory_table}
+TABLES |= {"bytes": bytes_table, "machine": lambda runs: harness.description(runs, "mlx")}
 
 
 if __name__ == "__main__":
