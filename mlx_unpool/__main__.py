@@ -22,9 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("check", help=text, description=selftest.__doc__, formatter_class=form)
     text = "compare the speed with mlx.nn"
     add = commands.add_parser("benchmark", help=text, description=benchmark.__doc__, formatter_class=form)
-    add.add_argument(
-        "--all", action="store_true", help="also the command check, and a training step of YOLO's SPPF block"
-    )
+    add.add_argument("--all", action="store_true", help="also check the kernels and measure a block of YOLO")
     add.add_argument("--seconds", type=float, default=0.1, help="seconds per measurement (default: 0.1)")
     options = parser.parse_args(arguments)
     if options.command == "check":
