@@ -16,8 +16,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
-from mlx_unpool import benchmark
-from mlx_unpool.benchmark import Times, times_of
+from mlx_unpool import _report, benchmark
+from mlx_unpool._report import Times, times_of
 
 ROOT = Path(__file__).parent.parent
 PAGE, RESULTS = ROOT / "docs" / "benchmarks.md", Path(__file__).parent / "results"
@@ -39,7 +39,7 @@ def medians(rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float
         for name, run in rivals.items():
             times_of(run, seconds, 2)
             times[name] += times_of(run, seconds, 3)
-    return {name: benchmark.medians(measured) for name, measured in times.items()}
+    return {name: _report.medians(measured) for name, measured in times.items()}
 
 
 def is_quiet(times: Times) -> bool:
@@ -132,15 +132,13 @@ def page() -> str:
     return re.sub(found, table, PAGE.read_text(), flags=re.DOTALL)
 
 
-def main(name: str, about: str | None, measure: Callable[[bool], Any], tables: dict[str, Any]) -> None:
-    """Measure, where the argument is whether to use small arrays, and print the tables."""
+def main(name: str, about: str | None, measure: Callable[[], Any], tables: dict[str, Any]) -> None:
+    """Measure and print the tables."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
-    either = parser.add_mutually_exclusive_group()
-    either.add_argument("--quick", action="store_true", help="use small arrays, to check that it runs")
-    either.add_argument("--store", action="store_true", help="store the run")
+    parser.add_argument("--store", action="store_true", help="store the run")
     options = parser.parse_args()
     start = machine()
-    rows = measure(options.quick)
+    rows = measure()
     if options.store:
         save(name, start, rows)
     print("\n\n".join(table([{"machine": start, "rows": rows}]) for table in tables.values()))

@@ -2,7 +2,6 @@
 
     python benchmarks/memory.py            measure and print the table (a minute)
     python benchmarks/memory.py --store    the same, and store the run beside the last one
-    python benchmarks/memory.py --quick    the same with small images, to check that the program runs
 
 Each figure is measured in a new process, in two ways: the increase of the process's resident memory since
 the model was made, and the bytes that MLX has allocated. MLX allocates arrays before it computes them, so the
@@ -48,10 +47,9 @@ def peaks(decoder: str, use: str, shape: tuple[int, ...]) -> dict[str, int]:
     return {"resident": resident() - before, "allocated": mx.get_peak_memory()}
 
 
-def measure_all(quick: bool) -> list[dict[str, Any]]:
+def measure_all() -> list[dict[str, Any]]:
     """A row for each use and decoder."""
-    shapes = {use: (shape[0], 64, 64, 3) if quick else shape for use, shape in INPUTS.items()}
-    tasks = [(decoder, *each) for each in shapes.items() for decoder in NAMES]
+    tasks = [(decoder, *each) for each in INPUTS.items() for decoder in NAMES]
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
         found = processes.starmap(peaks, tasks, chunksize=1)
     return [{"use": use, "decoder": d, "shape": shape} | p for (d, use, shape), p in zip(tasks, found)]

@@ -2,7 +2,6 @@
 
     python benchmarks/mlx_nn.py            measure and print the tables (about 3 minutes)
     python benchmarks/mlx_nn.py --store    the same, and store the run beside the last one
-    python benchmarks/mlx_nn.py --quick    the same with small arrays, to check that the program runs
 
 The pages show the last two stored runs, of each row the one with the smaller ratio. The runs must be
 ten minutes apart. A cell says "machine busy" if the elapsed time is more than 15 % above the CPU time.
@@ -25,7 +24,7 @@ import mlx.nn as nn
 import networks
 
 import mlx_unpool
-from mlx_unpool import benchmark
+from mlx_unpool import _report, benchmark
 
 
 class Case(NamedTuple):
@@ -131,21 +130,21 @@ def measured(case: Case) -> dict[str, Any]:
     return row
 
 
-def built(case: Case, calls: int) -> dict[str, Any]:
+def built(case: Case) -> dict[str, Any]:
     """Times to build a call, without evaluation.
 
     An operation of 25 MB before each call empties the processor's caches, as the layers of a network do.
     """
     x, other, pools = mx.zeros(case.shape), mx.zeros(25_000_000 // 4), case.pools()
     times: dict[str, list[harness.Times]] = {"ours": [], "mlx.nn": []}
-    for _ in range(calls):
+    for _ in range(300):
         for who, pool in pools.items():
             mx.eval(x, other + 1)
             start, cpu_start = time.perf_counter(), time.process_time()
             result = pool(x)
             times[who].append([time.perf_counter() - start, time.process_time() - cpu_start])
             del result
-    return {"case": case.name, "build": {who: benchmark.medians(each) for who, each in times.items()}}
+    return {"case": case.name, "build": {who: _report.medians(each) for who, each in times.items()}}
 
 
 def peak(run: Callable[[], Any]) -> float:
@@ -160,10 +159,10 @@ def peak(run: Callable[[], Any]) -> float:
     return statistics.median(found)
 
 
-def trained(name: str, quick: bool) -> dict[str, Any]:
+def trained(name: str) -> dict[str, Any]:
     """Times of a training step with the pooling layers of each library, and of the pools of mlx.nn alone."""
     make, shape = networks.MODELS[name]
-    x = mx.random.normal((2, *(shape or ((64, 64, 3) if quick else (96, 96, 3)))))
+    x = mx.random.normal((2, *(shape or (96, 96, 3))))
     found, call = [], nn.MaxPool2d.__call__
 
     def recorded(pool: nn.MaxPool2d, x: mx.array) -> mx.array:
@@ -179,13 +178,9 @@ def trained(name: str, quick: bool) -> dict[str, Any]:
     return {"model": name, "shape": x.shape, "step": harness.medians(runs, turns=1, seconds=0)}
 
 
-def measure_all(quick: bool) -> list[dict[str, Any]]:
+def measure_all() -> list[dict[str, Any]]:
     """The rows of all tables."""
-    cases = TRAINING
-    if quick:
-        cases = [c._replace(shape=(1, *(13,) * (len(c.shape) - 2), 8)) for c in CASES]
-    rows = [*map(measured, cases), *(trained(name, quick) for name in networks.MODELS)]
-    return rows + [built(case, 20 if quick else 300) for case in BUILT]
+    return [*map(measured, TRAINING), *map(trained, networks.MODELS), *map(built, BUILT)]
 
 
 def ratio(row: dict[str, Any], measure: str) -> float:
@@ -202,15 +197,10 @@ def confirmed(runs: list[dict[str, Any]], measure: str) -> list[dict[str, Any]]:
     return found
 
 
-def in_ms(times: list[float]) -> str:
-    """An elapsed time in milliseconds with three significant digits."""
-    time = 1e3 * times[0]
-    return f"{time:.{max(0, 2 - math.floor(math.log10(time)))}f}"
-
-
 def both_times(row: dict[str, Any], measure: str) -> str:
-    """The times of mlx.nn and of this library in milliseconds."""
-    return " / ".join(in_ms(row[measure][who]) for who in ("mlx.nn", "ours"))
+    """The times of mlx.nn and of this library in milliseconds, with three significant digits."""
+    times = [1e3 * row[measure][who][0] for who in ("mlx.nn", "ours")]
+    return " / ".join(f"{time:.{max(0, 2 - math.floor(math.log10(time)))}f}" for time in times)
 
 
 def times_table(runs: list[dict[str, Any]]) -> str:
@@ -274,13 +264,8 @@ def bytes_table(_: list[dict[str, Any]]) -> str:
     return f"{harness.table(header, lines)}\n\n{counts}"
 
 
-def machine(runs: list[dict[str, Any]]) -> str:
-    """The machine and the version of MLX."""
-    return harness.description(runs, "mlx")
-
-
-TABLES = {"machine": machine, "times": times_table, "build": build_table, "steps": steps_table}
-TABLES |= {"memory": memory_table, "bytes": bytes_table}
+TABLES = {"times": times_table, "build": build_table, "steps": steps_table, "memory": memory_table}
+TABLES |= {"bytes": bytes_table, "machine": lambda runs: harness.description(runs, "mlx")}
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
     python benchmarks/ops.py            measure and print the table (a minute or two)
     python benchmarks/ops.py --store    the same, and store the run beside the last one
-    python benchmarks/ops.py --quick    the same with one small size, to check that the program runs
 
 The page shows the last two stored runs, of each speed-up the smaller one. On a GPU, PyTorch's GPU is measured
 as well.
 """
 
+import itertools
 import math
 import os
 import statistics
@@ -102,18 +102,16 @@ def devices() -> list[str]:
     return ["cpu", *(name for name, is_available in gpus.items() if is_available)]
 
 
-def measured(operation: str, window: str, quick: bool) -> dict[str, Any]:
+def measured(operation: str, window: str) -> dict[str, Any]:
     """The times of an operation in both libraries, for each size and batch size."""
     seconds: dict[str, list[harness.Times]] = {}
-    for size, channels in [(28, 32)] if quick else SIZES:
-        for batch in BATCHES[:1] if quick else BATCHES:
-            case = Case(batch, size, channels, window)
-            runs = {f: lambda c=case, f=f: c.ours(operation, f) for f in FORMATS}
-            for layout in LAYOUTS:
-                for device in devices():
-                    runs[f"{layout}, {device}"] = case.theirs(operation, layout, device)
-            for name, times in harness.medians(runs).items():
-                seconds.setdefault(name, []).append(times)
+    for (size, channels), batch in itertools.product(SIZES, BATCHES):
+        case = Case(batch, size, channels, window)
+        runs = {f: lambda c=case, f=f: c.ours(operation, f) for f in FORMATS}
+        for layout, device in itertools.product(LAYOUTS, devices()):
+            runs[f"{layout}, {device}"] = case.theirs(operation, layout, device)
+        for name, times in harness.medians(runs).items():
+            seconds.setdefault(name, []).append(times)
     return {"operation": operation, "window": window, "seconds": seconds}
 
 
@@ -141,12 +139,12 @@ def table(runs: list[harness.Run]) -> str:
     return f"{found}\n\n{harness.description(runs, 'mlx', 'torch')}"
 
 
-def measure_all(quick: bool) -> list[dict[str, Any]]:
+def measure_all() -> list[dict[str, Any]]:
     """The rows of the table."""
     import torch
 
     torch.set_num_threads(1)
-    return [measured(o, w, quick) for o in OPERATIONS for w in WINDOWS]
+    return [measured(o, w) for o in OPERATIONS for w in WINDOWS]
 
 
 TABLES = {"table": table}

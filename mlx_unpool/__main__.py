@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("check", help=text, description=selftest.__doc__, formatter_class=form)
     text = "compare the speed with mlx.nn"
     add = commands.add_parser("benchmark", help=text, description=benchmark.__doc__, formatter_class=form)
-    add.add_argument("--all", action="store_true", help="check the kernels, and measure a block of YOLO")
+    add.add_argument("--all", action="store_true", help="also check the kernels and measure a block of YOLO")
     add.add_argument("--seconds", type=float, default=0.1, help="seconds per measurement (default: 0.1)")
     options = parser.parse_args(arguments)
     if options.command == "check":
@@ -38,9 +38,8 @@ def print_info() -> None:
     backend = _backends.target_of(None)[1]
     name = next(name for name in _backends.BACKENDS if _backends.get(name) is backend)
     missing = "" if _backends.is_available(name) else ", not available on this machine"
-    kinds = (kind for kind in (mx.cpu, mx.gpu) if mx.is_available(kind))
-    devices = ", ".join(f"{device_name(kind)} ({kind.name})" for kind in kinds)
-    print_versions(devices=devices, default=str(mx.default_device()), backend=name + missing)
+    devices = [f"{device_name(d)} ({d.name})" for d in (mx.cpu, mx.gpu) if mx.is_available(d)]
+    print_versions(devices=", ".join(devices), default=str(mx.default_device()), backend=name + missing)
     print("Check every kernel: python -m mlx_unpool check")
 
 

@@ -7,6 +7,7 @@ No check evaluates an array, but a message that prints a tuple with an array doe
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -16,10 +17,6 @@ import mlx.core as mx
 from ._geometry import Window, triple, untriple
 from ._types import DATA_FORMATS, LARGEST_AXIS, TRAITS, is_float
 
-PAIR_HINT = (
-    "A pool with return_indices=True returns a pair: values, indices = pool(x), then "
-    "unpool(values, indices, output_size=x.shape)."
-)
 LAYOUTS = dict.fromkeys(("NCL", "NCW", "NCHW", "NCDHW"), "channels_first")
 LAYOUTS |= dict.fromkeys(("NLC", "NWC", "NHWC", "NDHWC"), "channels_last")
 
@@ -53,31 +50,29 @@ def wrong_type(caller: str, name: str, needed: str, got: Any) -> TypeError:
 def not_values(caller: str, x: Any) -> TypeError:
     """The error for an argument ``x`` that is no array of values that can be pooled or unpooled."""
     if not isinstance(x, mx.array):
-        return TypeError(f"[{caller}] 'x' must be an mlx array but got {type(x).__name__}.{_array_hint(x)}")
+        return _not_an_array(caller, "x", x)
     names = ", ".join(str(dtype).removeprefix("mlx.core.") for dtype in TRAITS)
     return TypeError(message(caller, "x", f"have one of the dtypes {names}", x.dtype))
 
 
-def _array_hint(x: Any) -> str:
-    """A hint for the caller about a value that is not an array."""
-    if isinstance(x, tuple) and len(x) == 2 and all(isinstance(part, mx.array) for part in x):
-        return f" {PAIR_HINT}"
-    return " Convert it with mx.array(...)." if hasattr(x, "__len__") else ""
+def _not_an_array(caller: str, name: str, x: Any) -> TypeError:
+    hint = " Convert it with mx.array(...)." if hasattr(x, "__len__") else ""
+    if isinstance(x, tuple) and [*map(type, x)] == [mx.array] * 2:
+        pair = "values, indices = pool(x), then unpool(values, indices, output_size=x.shape)"
+        hint = f" A pool with return_indices=True returns a pair: {pair}."
+    return TypeError(f"[{caller}] '{name}' must be an mlx array but got {type(x).__name__}.{hint}")
 
 
 def check_index_array(caller: str, indices: Any, values: Any = None) -> None:
     """Check an array of indices. ``values`` is used only to detect that the two were swapped."""
     if not isinstance(indices, mx.array):
-        kind = type(indices).__name__
-        raise TypeError(f"[{caller}] 'indices' must be an mlx array but got {kind}.{_array_hint(indices)}")
+        raise _not_an_array(caller, "indices", indices)
     if indices.dtype not in TRAITS or is_float(indices.dtype):
         hint = " Did the pool have return_indices=True?" if is_float(indices.dtype) else ""
         if hint and values is not None and not is_float(values.dtype):
             hint += " Or are 'x' and 'indices' swapped?"
-        raise TypeError(
-            f"[{caller}] 'indices' must have an integer dtype (uint8 and uint16 are window offsets, the "
-            f"others flat indices) but got {indices.dtype}.{hint}"
-        )
+        needed = "have an integer dtype (uint8 and uint16 are window offsets, the others flat indices)"
+        raise TypeError(message(caller, "indices", needed, indices.dtype) + hint)
 
 
 def check_stream(caller: str, value: Any) -> None:
@@ -85,8 +80,7 @@ def check_stream(caller: str, value: Any) -> None:
     if isinstance(value, (mx.Stream, mx.ThreadLocalStream)):
         return
     if not isinstance(value, (mx.Device, mx.DeviceType)):
-        kind = type(value).__name__
-        raise TypeError(f"[{caller}] 'stream' must be a stream, a device or None but got {kind}.")
+        raise TypeError(message(caller, "stream", "be a stream, a device or None", value))
     if not mx.is_available(value):
         raise ValueError(message(caller, "stream", "be an available device", value))
 
@@ -110,15 +104,8 @@ def check_flag(caller: str, name: str, value: Any) -> None:
 def integers(caller: str, name: str, value: Any, count: int, least: int) -> tuple[int, ...]:
     """Check an integer or a sequence; return one integer, ``least`` or more, per axis."""
     needed = "be an integer" + (f" or a tuple of {count} integers" if count > 1 else "")
-    numbers = all_integers(sequence(value, count))
-    if numbers is None:
-        raise wrong_type(caller, name, needed, value)
-    if len(numbers) != count:
-        raise ValueError(message(caller, name, needed, value))
-    if min(numbers) < least:
-        raise ValueError(message(caller, name, f"be {least} or more", value))
-    _check_lengths(caller, name, value, numbers)
-    return numbers
+    given = sequence(value, count)
+    return checked_integers(caller, name, value, needed, given, len(given) == count, least)
 
 
 def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int], ...] | None:
@@ -127,16 +114,10 @@ def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int],
         check_choice(caller, "padding", value, ("same", "valid"))
         return None if value == "same" else ((0, 0),) * count
     pairs = [tuple(sequence(sides, 2)) for sides in sequence(value, count)]
-    numbers = all_integers(sum(pairs, ()))
-    if numbers is None or [*map(len, pairs)] != [2] * count:
-        several = f"a tuple of {count} integers or pairs (before, after)"
-        needed = f"be an integer, 'same', 'valid' or {several if count > 1 else '((before, after),)'}"
-        if numbers is None:
-            raise wrong_type(caller, "padding", needed, value)
-        raise ValueError(message(caller, "padding", needed, value))
-    if min(numbers) < 0:
-        raise ValueError(message(caller, "padding", "be 0 or more", value))
-    _check_lengths(caller, "padding", value, numbers)
+    several = f"a tuple of {count} integers or pairs (before, after)"
+    needed = f"be an integer, 'same', 'valid' or {several if count > 1 else '((before, after),)'}"
+    are_pairs = [*map(len, pairs)] == [2] * count
+    numbers = checked_integers(caller, "padding", value, needed, sum(pairs, ()), are_pairs, least=0)
     return tuple(zip(numbers[::2], numbers[1::2]))
 
 
@@ -162,7 +143,8 @@ def window_of(
     dilations = integers(caller, "dilation", dilation, rank, least=1)
     check_flag(caller, "ceil_mode", ceil_mode)
     window = _window(kernel, strides, pads, dilations, ceil_mode)
-    if not window.padding_fits:
+    sides = zip(window.padding, window.padding_after, window.span)
+    if any(max(before, after) >= n for before, after, n in sides):  # a window could be in it completely
         span = f"dilation * (kernel_size - 1) + 1 = {untriple(window.span, rank)} positions"
         needed = f"be less than the window ({span}) on each side"
         raise ValueError(message(caller, "padding", needed, padding))
@@ -189,17 +171,32 @@ def shape(caller: str, name: str, value: Any, rank: int = 1) -> tuple[int, ...]:
     """Check a shape, given as a sequence or as one integer for all of ``rank`` axes, and return it."""
     if type(value) is tuple and all(type(n) is int and n <= LARGEST_AXIS for n in value):
         return value  # the usual case, fast
-    numbers = all_integers(sequence(value, rank))
+    needed = "be an integer or a tuple of integers"
+    return checked_integers(caller, name, value, needed, sequence(value, rank))
+
+
+def checked_integers(
+    caller: str,
+    name: str,
+    value: Any,
+    needed: str,
+    given: Sequence[Any],
+    is_complete: bool = True,
+    least: float = -math.inf,
+) -> tuple[int, ...]:
+    """The numbers that ``value`` gives, checked; ``needed`` is the form of a value that is complete."""
+    numbers = all_integers(given)
     if numbers is None:
-        raise wrong_type(caller, name, "be an integer or a tuple of integers", value)
-    _check_lengths(caller, name, value, numbers)
+        raise wrong_type(caller, name, needed, value)
+    at_most = "be at most 2^31 - 1, the longest axis of an mlx array,"
+    for is_right, rule in (
+        (is_complete, needed),
+        (min(numbers, default=least) >= least, f"be {least} or more"),
+        (max(numbers, default=0) <= LARGEST_AXIS, at_most),
+    ):
+        if not is_right:
+            raise ValueError(message(caller, name, rule, value))
     return numbers
-
-
-def _check_lengths(caller: str, name: str, value: Any, numbers: Sequence[int]) -> None:
-    if max(numbers, default=0) > LARGEST_AXIS:
-        needed = "be at most 2^31 - 1, the longest axis of an mlx array,"
-        raise ValueError(message(caller, name, needed, value))
 
 
 def sequence(value: Any, count: int) -> Sequence[Any]:

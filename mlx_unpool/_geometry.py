@@ -37,10 +37,7 @@ def pitches(size: Sequence[int]) -> Triple:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """The parameters of a pooling window, one value for each of (depth, height, width).
-
-    Windows and geometries are compared by identity, which makes them fast cache keys.
-    """
+    """The parameters of a pooling window, one value for each of (depth, height, width)."""
 
     kernel: Triple = (1, 1, 1)
     stride: Triple = (1, 1, 1)
@@ -59,11 +56,6 @@ class Window:
     def span(self) -> Triple:
         """The length from the first to the last element of a window, both included."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation))
-
-    @cached_property
-    def padding_fits(self) -> bool:
-        """Whether padding is less than the window on each side, so that no window is in it completely."""
-        return all(max(p, q) < n for p, q, n in zip(self.padding, self.padding_after, self.span))
 
     def resolved(self, size: Triple) -> Window:
         """The window with its padding for planes of ``size``: with ``same``, ``ceil(L / s)`` windows."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from math import prod
 from typing import Any
@@ -21,17 +21,15 @@ from ._types import DataFormat, IntOrTuple, Padding, is_window
 VARIABLE = "MLX_UNPOOL_CHECK"
 _SWITCH = {"": False, "0": False, "false": False, "no": False, "off": False}
 _SWITCH |= {"1": True, "true": True, "yes": True, "on": True}
-_checking: ContextVar[bool | None] = ContextVar("checking", default=None)
+_checking = ContextVar("checking", default=False)
 
 
-@contextmanager
-def checking() -> Iterator[None]:
+def checking() -> AbstractContextManager[None]:
     """Return a context manager inside which every unpooling checks its indices.
 
-    Elsewhere unpooling raises no error for invalid indices, because a GPU kernel cannot. Inside
-    this context (or, with the environment variable ``MLX_UNPOOL_CHECK=1``, in the whole process)
-    each call evaluates its indices and raises what ``check_indices`` raises. Use it to find a
-    mistake: it costs one evaluation per call.
+    Elsewhere unpooling raises no error for invalid indices, because a GPU kernel cannot. Inside this context
+    (or, with the environment variable ``MLX_UNPOOL_CHECK=1``, in the whole process) each call evaluates its
+    indices, which takes time, and raises what ``check_indices`` raises.
 
     It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
     Inside ``mx.compile`` and ``mx.vmap`` the values of the function's arguments are unavailable, so
@@ -55,15 +53,13 @@ the shape of the pool's input as 'output_size', and the pool's kernel_size, stri
 
     See also: ``check_indices``; ``max_unpool2d``.
     """
-    with set_inside(_checking, True):
-        yield
+    return set_inside(_checking, True)
 
 
 def is_checking() -> bool:
     """Whether unpooling has to check its indices."""
-    inside = _checking.get()
-    if inside is not None:
-        return inside
+    if _checking.get():
+        return True
     given = os.environ.get(VARIABLE, "")
     if given.lower() not in _SWITCH:
         allowed = ", ".join(repr(word) for word in _SWITCH)
@@ -83,10 +79,9 @@ def check_indices(
 ) -> None:
     """Raise ValueError if an index is outside a plane of ``output_size`` or outside its window.
 
-    Unpooling raises no error for such an index, because a GPU kernel cannot. It drops a value with
-    a flat index outside the plane or an invalid window index, and puts a value with any other wrong
-    index at a wrong position. This function evaluates ``indices``. Use ``checking`` to check
-    the indices of every unpooling call.
+    Unpooling raises no error for such an index. It drops a value with a flat index outside the plane or an
+    invalid window index, and puts a value with any other wrong index at a wrong position. This function
+    evaluates ``indices``. Use ``checking`` to check the indices of every unpooling call.
 
     Args:
         indices (array): Flat indices (any integer dtype except uint8 and uint16) or window indices (uint8 or

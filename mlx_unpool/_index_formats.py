@@ -10,7 +10,7 @@ import mlx.core as mx
 
 from . import _arguments as arguments
 from . import _index_arithmetic, _index_checks, _types
-from ._geometry import Geometry, WindowGeometry
+from ._geometry import Geometry, Triple, WindowGeometry
 from ._layout import Layout
 from ._types import ConvertibleFormat, DataFormat, IntOrTuple, Padding, flat_dtype, is_window
 
@@ -116,9 +116,7 @@ class _Planes:
         index = index // step
         inside = inside & (index < prod(self.geometry.size))
         if source == "onnx_column_major":
-            depth, height, width = self.geometry.size
-            d, h, w = index % depth, index // depth % height, index // (depth * height)
-            index = (d * height + h) * width + w
+            index = _with_axes_reversed(index, self.geometry.size[::-1])
         return mx.where(inside, index, -1)
 
     def indices(self, positions: mx.array, target: str) -> mx.array:
@@ -129,29 +127,23 @@ class _Planes:
             return self._window_indices(positions)
         index = positions
         if target == "onnx_column_major":
-            depth, height, width = self.geometry.size
-            d, h, w = index // (height * width), index // width % height, index % width
-            index = (w * height + h) * depth + d
+            index = _with_axes_reversed(index, self.geometry.size)
         first, step = self._numbering(target)
         return mx.where(positions >= 0, index * step + first, -1)
 
     def _numbering(self, name: str) -> tuple[mx.array, int]:
         """The index of the first position of each plane in a format, and the step between positions."""
-        batch, channels, plane = self.layout.batch, self.layout.channels, prod(self.geometry.size)
-        if self.layout.channels_first:
-            number = mx.arange(batch * channels, dtype=mx.int64).reshape(-1, 1, 1, 1, 1)
-            image, channel = number // max(1, channels), number % max(1, channels)
-        else:
-            image = mx.arange(batch, dtype=mx.int64).reshape(-1, 1, 1, 1, 1)
-            channel = mx.arange(channels, dtype=mx.int64)
-        own, onnx = (mx.zeros((), mx.int64), 1), ((image * channels + channel) * plane, 1)
+        plane, channels = prod(self.geometry.size), max(1, self.layout.channels)
+        number = mx.arange(self.layout.batch * self.layout.channels, dtype=mx.int64)
+        number = number.reshape(self.layout.folded((1, 1, 1)))  # of the plane
+        image, channel = number // channels, number % channels
         return {
-            "flat": own,
-            "pytorch": own,
-            "tensorflow": (channel, max(1, channels)),
-            "tensorflow_batch": (image * (plane * channels) + channel, max(1, channels)),
-            "onnx": onnx,
-            "onnx_column_major": onnx,
+            "flat": (number * 0, 1),
+            "pytorch": (number * 0, 1),
+            "tensorflow": (channel, channels),
+            "tensorflow_batch": (image * (plane * channels) + channel, channels),
+            "onnx": (number * plane, 1),
+            "onnx_column_major": (number * plane, 1),
         }[name]
 
     def _window_indices(self, positions: mx.array) -> mx.array:
@@ -163,6 +155,13 @@ class _Planes:
         dtype = mx.uint8 if elements < 2**8 else mx.uint16
         index = _index_arithmetic.offsets(positions, self.geometry)
         return mx.where(index >= 0, index, mx.iinfo(dtype).max).astype(dtype)
+
+
+def _with_axes_reversed(index: mx.array, size: Triple) -> mx.array:
+    """The row-major numbers of the same positions in a plane whose axes are in the opposite order."""
+    first, second, third = size
+    row = index // third
+    return (index % third * second + row % second) * first + row // second
 
 
 def _laid_out(x: mx.array, layout: Layout, data_format: str) -> mx.array:

@@ -62,7 +62,10 @@ class Layout:
 
     def shape(self, size: Triple) -> tuple[int, ...]:
         """The shape, in the caller's layout, of an array with planes of ``size``."""
-        return self._shape(untriple(size, self.rank))
+        batch, spatial = (self.batch,) if self.batched else (), untriple(size, self.rank)
+        if self.channels_first:
+            return (*batch, self.channels, *spatial)
+        return (*batch, *spatial, self.channels)
 
     def spatial(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The spatial part of a caller's shape."""
@@ -77,14 +80,8 @@ class Layout:
         spatial = self.spatial(shape)
         if len(shape) not in (self.rank + 1, self.rank + 1 + self.batched):
             return None
-        full = replace(self, batched=len(shape) == self.rank + 2)._shape(spatial)
+        full = replace(self, batched=len(shape) == self.rank + 2).shape(triple(spatial))
         return spatial if not exact or full == tuple(shape) else None
-
-    def _shape(self, spatial: Sequence[int]) -> tuple[int, ...]:
-        batch = (self.batch,) if self.batched else ()
-        if self.channels_first:
-            return (*batch, self.channels, *spatial)
-        return (*batch, *spatial, self.channels)
 
 
 @dataclass(frozen=True, eq=False)

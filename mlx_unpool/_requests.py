@@ -81,9 +81,9 @@ class Request:
         """The plan for arrays of these shapes."""
         raise NotImplementedError
 
-    def error(self, name: str, needed: str, got: Any) -> ValueError:
+    def error(self, name: str, needed: str, got: Any, hint: str = "") -> ValueError:
         """The error for an argument: what it must be, have or do, and what was passed."""
-        return ValueError(arguments.message(self.caller, name, needed, got))
+        return ValueError(arguments.message(self.caller, name, needed, got) + hint)
 
     def layout(self, shape: tuple[int, ...]) -> Layout:
         """The layout of an input of this shape."""

@@ -68,13 +68,10 @@ class AdaptivePooling(Pooling):
     ) -> AdaptivePooling:
         """The request with these arguments, checked."""
         given = arguments.sequence(output_size, rank)
-        numbers = arguments.all_integers([n for n in given if n is not None])
-        if numbers is None or output_size is None:
-            needed = f"be an integer or a tuple of {rank} integers or Nones"
-            raise arguments.wrong_type(caller, "output_size", needed, output_size)
-        if len(given) != rank or not all(1 <= n <= LARGEST_AXIS for n in numbers):
-            needed = f"be an integer or a tuple of {rank}, each 1 or more and below 2^31, or None,"
-            raise ValueError(arguments.message(caller, "output_size", needed, output_size))
+        needed = f"be an integer or a tuple of {rank} integers or Nones"
+        numbers = given if output_size is None else [n for n in given if n is not None]
+        is_complete = len(given) == rank
+        arguments.checked_integers(caller, "output_size", output_size, needed, numbers, is_complete, 1)
         arguments.check_flag(caller, "return_indices", return_indices)
         sizes = tuple(None if n is None else operator.index(n) for n in given)
         first = arguments.channels_come_first(caller, data_format)

@@ -5,9 +5,6 @@ forward and gradient (of a sum of squares) for six windows, on MLX's default dev
 of mlx.nn divided by that of mlx_unpool: above 1, mlx_unpool is faster. It is the median of alternating
 measurements, with the lowest and the highest; each call is built while the one before it runs. GB/s
 counts each input and output of a pass once. The first call of a layer compiles a kernel on a GPU.
-
-With --all, check the kernels as the command check does, print the table, and then the time of a training
-step of YOLO's SPPF block with the pools of each library.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ import mlx.optimizers as optim
 
 from . import pooling
 from ._replace import replace_max_pools
-from ._report import device_name, print_versions
+from ._report import device_name, print_versions, seconds_per_call
 from .selftest import check
 
 _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
@@ -38,7 +35,6 @@ _CASES = {  # name: class, kernel_size, stride and padding, shape of one image
 _GPU_BATCH = 16  # 50 MB, so that a pass takes longer than building its graph
 _TURNS = 5  # measurements per median
 _WARM_UP = 1.0  # seconds, enough for a GPU to raise its clock rate
-Times = list[float]  # elapsed time and CPU time of all threads, in seconds
 _NOISE = 1.3  # highest ratio of a row divided by its lowest, above which there is a warning
 
 
@@ -53,42 +49,10 @@ def keep_free_buffers(least: int = 2**30) -> int:
     return limit
 
 
-def times_of(run: Callable[[], Any], seconds: float, least: int = 1, ahead: bool = False) -> list[Times]:
-    """The times of at least ``least`` calls, or of as many as fit into ``seconds``.
-
-    ``ahead``: whether a call is built and queued while the one before it is running.
-    """
-    times: list[Times] = []
-    queued = run() if ahead else None
-    mx.async_eval(queued)
-    start, cpu_start = time.perf_counter(), time.process_time()
-    end = start + seconds
-    while len(times) < least or start < end:
-        called = run()
-        if ahead:
-            mx.async_eval(called)
-            called, queued = queued, called
-        mx.eval(called)
-        now, cpu_now = time.perf_counter(), time.process_time()
-        times.append([now - start, cpu_now - cpu_start])
-        start, cpu_start = now, cpu_now
-    mx.eval(queued)
-    return times
-
-
-def seconds_per_call(run: Callable[[], Any], seconds: float) -> float:
-    """Median elapsed time per call, with the next call queued, so that a GPU never waits."""
-    return medians(times_of(run, seconds, ahead=True))[0]
-
-
-def medians(times: list[Times]) -> Times:
-    """The median of the elapsed times, and that of the CPU times."""
-    return [statistics.median(kind) for kind in zip(*times)]
-
-
 class Comparison(NamedTuple):
     """Median seconds per call of two functions, and the sorted ratios of all turns."""
 
+    name: str
     ours: float
     theirs: float
     ratios: list[float]
@@ -97,18 +61,13 @@ class Comparison(NamedTuple):
         low, median, high = self.ratios[0], statistics.median(self.ratios), self.ratios[-1]
         return f"{median:.2f} ({low:.2f} to {high:.2f})"
 
-    @property
-    def is_noisy(self) -> bool:
-        """Whether the ratios differ so much that the machine was busy with other work."""
-        return self.ratios[-1] > _NOISE * self.ratios[0]
 
-
-def compared(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float) -> Comparison:
+def compared(name: str, ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float) -> Comparison:
     """Compare the time per call of two functions, which take turns of ``seconds`` each."""
     turns = [[seconds_per_call(run, seconds) for run in (ours, theirs)] for _ in range(_TURNS)]
     ratios = sorted(their_time / our_time for our_time, their_time in turns)
     our_median, their_median = map(statistics.median, zip(*turns))
-    return Comparison(our_median, their_median, ratios)
+    return Comparison(name, our_median, their_median, ratios)
 
 
 def passes(pool: nn.Module, x: mx.array) -> list[Callable[[], Any]]:
@@ -151,16 +110,16 @@ def training_step(model: nn.Module, x: mx.array) -> Callable[[], Any]:
     return step
 
 
-def compare_block(batch: int, seconds: float) -> list[str]:
-    """Print a table of a training step with the pools of each library. Return the noisy rows."""
+def compare_block(batch: int, seconds: float) -> Comparison:
+    """Print a table of a training step with the pools of each library."""
     x = mx.random.normal((batch, 20, 20, 256))  # of an image of 640x640 in YOLOv5
     ours, theirs = (training_step(model, x) for model in (replace_max_pools(SPPF()), SPPF()))
-    found = compared(ours, theirs, seconds)
+    found = compared("SPPF block", ours, theirs, seconds)
     print("\n| training step | input | mlx.nn, ms | mlx_unpool, ms | mlx.nn / mlx_unpool |")
     print("|---|---|---|---|---|")
     shape = "x".join(map(str, x.shape))
-    print(f"| SPPF block | {shape} | {1e3 * found.theirs:.4g} | {1e3 * found.ours:.4g} | {found} |")
-    return ["SPPF block"] if found.is_noisy else []
+    print(f"| {found.name} | {shape} | {1e3 * found.theirs:.4g} | {1e3 * found.ours:.4g} | {found} |")
+    return found
 
 
 def first_call() -> float:
@@ -171,11 +130,11 @@ def first_call() -> float:
     return time.perf_counter() - start
 
 
-def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
-    """Print a table of forward passes, and of forward and gradient. Return the noisy rows."""
+def compare_windows(on_gpu: bool, seconds: float) -> list[Comparison]:
+    """Print a table of forward passes, and of forward and gradient."""
     batch = _GPU_BATCH if on_gpu else 1
     measures = ("forward", "forward and gradient")
-    noisy: list[str] = []
+    comparisons: list[Comparison] = []
     columns = (f" {name}, mlx.nn / mlx_unpool | GB/s | mlx.nn GB/s |" for name in measures)
     print("| window | input |", *columns, "\n", "|---" * 8, "|", sep="")
     x = mx.random.normal((batch, 112, 112, 64))
@@ -187,15 +146,14 @@ def compare_windows(on_gpu: bool, seconds: float) -> list[str]:
         cells = [name, "x".join(map(str, x.shape))]
         runs = zip(measures, passes(ours, x), passes(theirs, x))
         for count, (kind, our_pass, their_pass) in enumerate(runs, 1):
-            found = compared(our_pass, their_pass, seconds)
-            cells += [str(found), *(f"{count * size / t / 1e9:.2f}" for t in found[:2])]
-            if found.is_noisy:
-                noisy.append(f"{name} {kind}")
+            found = compared(f"{name} {kind}", our_pass, their_pass, seconds)
+            cells += [str(found), *(f"{count * size / t / 1e9:.2f}" for t in (found.ours, found.theirs))]
+            comparisons.append(found)
         print(f"| {' | '.join(cells)} |", flush=True)
         mx.clear_cache()
     copy = statistics.median(seconds_per_call(lambda: x + 1, seconds) for _ in range(_TURNS))
     print(f"\nx + 1, for comparison: {2 * x.nbytes / copy / 1e9:.2f} GB/s.")
-    return noisy
+    return comparisons
 
 
 def report(everything: bool = False, seconds: float = 0.1) -> int:
@@ -211,14 +169,11 @@ def report(everything: bool = False, seconds: float = 0.1) -> int:
     print(f"first call of MaxPool2d(4, 3): {1e3 * first_call():.1f} ms")
     print(f"limit of free buffers (mx.set_cache_limit): {limit / 2**30:.4g} GiB; load: {load:.2f}")
     print("```\n")
-    start, cpu_start = time.perf_counter(), time.process_time()
-    noisy = compare_windows(on_gpu, seconds)
+    comparisons = compare_windows(on_gpu, seconds)
     if everything:
-        noisy += compare_block(_GPU_BATCH if on_gpu else 2, seconds)
-    cpu = time.process_time() - cpu_start
-    print(f"\nElapsed: {time.perf_counter() - start:.1f} s, CPU time: {cpu:.1f} s.")
-    if noisy:
-        print(f"The ratios of the turns differ by more than 30 % in: {', '.join(noisy)}.")
+        comparisons.append(compare_block(_GPU_BATCH if on_gpu else 2, seconds))
+    if noisy := [found.name for found in comparisons if found.ratios[-1] > _NOISE * found.ratios[0]]:
+        print(f"\nThe ratios of the turns differ by more than 30 % in: {', '.join(noisy)}.")
         print("Was the machine busy? Please run it again.")
     return int(status == 1)
 

@@ -23,8 +23,9 @@ from ._types import ArrayOrPair, DataFormat, IntOrTuple, Stream, is_float
 class FractionalGeometry(RegionGeometry):
     """Windows of one length at random starts.
 
-    Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)`` with ``a = (L - k) / (n - 1)``. For every
-    ``u`` from 0 to 1 this is ``floor(i * a)`` or one more, plus a float32 rounding error below ``L / 2^20``.
+    Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)`` with ``a = (L - k) / (n - 1)`` (Graham,
+    "Fractional Max-Pooling", 2014). For every ``u`` from 0 to 1 this is ``floor(i * a)`` or one more, plus a
+    float32 rounding error below ``L / 2^20``.
     """
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
@@ -50,11 +51,10 @@ def _positive(x: Any) -> Any:
 
 
 def fractional_bounds(samples: mx.array, g: FractionalGeometry) -> mx.array:
-    """The bounds of fractional windows from samples ``u`` (B, rank, C), one for each spatial axis.
+    """The bounds of the windows of ``g`` from samples ``u`` (B, rank, C), one for each spatial axis.
 
-    Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)`` with ``a = (L - k) / (n - 1)``, the last one
-    at ``L - k`` (after Graham, "Fractional Max-Pooling", 2014). As in PyTorch, this is computed in float32.
-    Samples are clipped to the range from 0 to 1, and NaN becomes 0.
+    The last window starts at ``L - k``. As in PyTorch, the starts are computed in float32. Samples are
+    clipped to the range from 0 to 1, and NaN becomes 0.
     """
     samples = samples.astype(mx.float32)
     samples = mx.where(samples > 0, mx.minimum(samples, 1), 0)
@@ -152,10 +152,8 @@ class FractionalPooling(Pooling):
         if min(room) < 1:
             raise self.error("kernel_size", f"fit into an input of size {lengths}", self.kernel)
         if any(not 1 <= n <= most for n, most in zip(count, room)):
-            raise ValueError(
-                f"[{self.caller}] '{name}' must give at least 1 and at most {room} windows (input size - "
-                f"kernel_size + 1) but got {given}, which gives {count} windows."
-            )
+            most = f"at most {room} windows (input size - kernel_size + 1), not {count},"
+            raise self.error(name, f"give at least 1 and {most}", given)
         of_uniform = layout.batch, layout.channels, self.rank
         if of_samples not in (None, of_uniform):
             raise self.error("random_samples", f"have the shape {of_uniform}", of_samples)

@@ -46,10 +46,8 @@ class MaxPooling(Pooling):
         arguments.check_choice(caller, "index_format", index_format, _types.INDEX_FORMATS)
         most = _types.MAX_WINDOW_INDICES
         if index_format == "window" and window.elements > most:
-            raise ValueError(
-                f"[{caller}] 'index_format' must be 'flat' for windows of more than {most} elements but got "
-                f"'window' and {window.elements} elements."
-            )
+            needed = f"be 'flat' for windows of more than {most} elements, here {window.elements},"
+            raise ValueError(arguments.message(caller, "index_format", needed, index_format))
         first = arguments.channels_come_first(caller, data_format)
         return interned(MaxPooling, caller, rank, first, return_indices, window, index_format)
 
@@ -285,12 +283,8 @@ class MaxPool3d(_MaxPool):
 
     Example:
         >>> pool = mlx_unpool.MaxPool3d(2, data_format="channels_first")
-        >>> x = mx.array([[1, 2, 3, 4, 5, 6, 7, 8], [8, 1, 2, 3, 4, 5, 6, 7]], mx.float32)
-        >>> x = x.reshape(1, 2, 2, 2, 2)
-        >>> pool(x).squeeze().tolist()
-        [8.0, 8.0]
-        >>> mx.grad(lambda x: pool(x).sum())(x).reshape(2, 8).tolist()
-        [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
+        >>> pool(mx.arange(16.0).reshape(1, 2, 2, 2, 2)).squeeze().tolist()
+        [7.0, 15.0]
 
     See also: ``__init__`` for the arguments; ``MaxUnpool3d`` for the partial inverse; ``max_pool3d``.
     """

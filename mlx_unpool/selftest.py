@@ -9,8 +9,6 @@ Exit status: 0 if all kernels agree, 1 if one does not, 2 if there is no Metal o
 from __future__ import annotations
 
 import math
-import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,7 +18,7 @@ import mlx.core as mx
 from . import _backends
 from ._arguments import window_of
 from ._geometry import Geometry, WindowGeometry
-from ._report import device_name, print_versions
+from ._report import device_name, print_versions, seconds_per_call
 from .adaptive import adaptive_geometry
 
 _GROUP = (2, 1, 24, 24, 64)  # (B, D, H, W, C)
@@ -44,7 +42,7 @@ _CASES: dict[str, tuple[tuple[int, ...], Any, bool]] = {
 _DTYPES = (mx.float32, mx.float16, mx.bfloat16)
 _ALL_DTYPES = ("2x2/2", "3x3/2 flat", "3x3/1")  # float32 only in the other cases
 _TIMED, _BIG = ("2x2/2", "2x2/2 flat", "3x3/2", "3x3/1"), (8, 1, 112, 112, 64)
-_AT_ONCE, _REPEATS = 8, 5  # calls per evaluation, and evaluations
+_SECONDS = 0.02  # per measurement
 _VALUES = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-40, -1e-40, 1e-7, *range(-16, 16)]
 _PRIMITIVES = ("pool", "pool_values", "scatter", "sum", "gather", "gather last")
 
@@ -105,14 +103,8 @@ def agrees(run: Callable[[Any], Any], backend: Any, stream: Any) -> bool:
 
 
 def gigabytes_per_second(run: Callable[[], Any], size: int) -> float:
-    """Throughput from the median time of calls that access ``size`` bytes, several per evaluation."""
-    mx.eval(run())
-    seconds = []
-    for _ in range(_REPEATS):
-        start = time.perf_counter()
-        mx.eval([run() for _ in range(_AT_ONCE)])
-        seconds.append(time.perf_counter() - start)
-    return size * _AT_ONCE / statistics.median(seconds) / 1e9
+    """Throughput from the median time of calls that access ``size`` bytes."""
+    return size / seconds_per_call(run, _SECONDS) / 1e9
 
 
 def check_gpu(name: str) -> int:

@@ -97,11 +97,9 @@ class MaxUnpooling(Request):
         default = self.window.unpooled_size(pooled)
         if self.needs_output_size:
             case = "padding='same'" if self.window.same else "a layer made by from_pool"
-            raise ValueError(
-                f"[{self.caller}] 'output_size' must be given for {case} with a stride above 1, because "
-                "inputs of several sizes have this pooled size, but got None. Pass the shape of the array "
-                "that was pooled: output_size=x.shape."
-            )
+            why = "because inputs of several sizes have this pooled size,"
+            hint = " Pass the shape of the array that was pooled: output_size=x.shape."
+            raise self.error("output_size", f"be given for {case} with a stride above 1, {why}", None, hint)
         if min(default) < 1 or max(default) > LARGEST_AXIS:
             why = "empty" if min(default) < 1 else "longer than 2^31 - 1 on an axis"
             needed = f"be given here, because the default, {untriple(default, self.rank)}, is {why},"
@@ -129,7 +127,7 @@ class MaxUnpooling(Request):
         if self.window.same:
             needed = f"be pooled with padding='same' to {allowed}"
         hint = _hint(self.window, layout, pooled, output_size, size)
-        raise ValueError(arguments.message(self.caller, "output_size", needed, output_size) + hint)
+        raise self.error("output_size", needed, output_size, hint)
 
 
 def _fits(size: Triple, ranges: Sequence[range]) -> bool:
@@ -332,21 +330,13 @@ class _MaxUnpool(Layer):
             Module: The unpooling layer.
         """
         if not isinstance(pool, PoolingLayer) or pool.rank != cls.rank:
-            kind = pool if isinstance(pool, type) else type(pool)
-            hint = " Pass a layer, not its class." if kind is pool else ""
-            if isinstance(pool, PoolingLayer):
-                hint = f" Use MaxUnpool{pool.rank}d.from_pool."
-            elif isinstance(pool, (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)):
-                hint = " The pools of mlx.nn return no indices."
-            raise TypeError(
-                f"[{cls.__name__}] 'pool' must be a {cls.rank}-D pooling layer of mlx_unpool but got "
-                f"{kind.__module__}.{kind.__name__}.{hint}"
-            )
+            needed = f"be a {cls.rank}-D pooling layer of mlx_unpool"
+            of_mlx = isinstance(pool, (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d))
+            hint = " The pools of mlx.nn return no indices." if of_mlx else ""
+            raise TypeError(arguments.message(cls.__name__, "pool", needed, pool) + hint)
         if not pool.return_indices:
-            raise ValueError(
-                f"[{cls.__name__}] 'pool' must have return_indices=True, as unpooling needs its indices, "
-                f"but got {pool}."
-            )
+            needed = "have return_indices=True, as unpooling needs its indices,"
+            raise ValueError(arguments.message(cls.__name__, "pool", needed, pool))
         if not isinstance(pool, (MaxPool1d, MaxPool2d, MaxPool3d)):
             return cls(None, data_format=pool.data_format)
         window = pool.kernel_size, pool.stride, pool.padding
@@ -392,10 +382,8 @@ class MaxUnpool1d(_MaxUnpool):
 
     Example:
         >>> pool = mlx_unpool.MaxPool1d(2, return_indices=True)
-        >>> unpool = mlx_unpool.MaxUnpool1d.from_pool(pool)
-        >>> x = mx.array([[1.0], [3.0], [2.0], [5.0], [4.0]])
-        >>> values, indices = pool(x)
-        >>> unpool(values, indices, output_size=x.shape).squeeze().tolist()
+        >>> values, indices = pool(mx.array([[1.0], [3.0], [2.0], [5.0], [4.0]]))
+        >>> mlx_unpool.MaxUnpool1d.from_pool(pool)(values, indices, output_size=5).squeeze().tolist()
         [0.0, 3.0, 0.0, 5.0, 0.0]
 
     See also: ``__init__`` for the arguments; ``MaxPool1d``; ``max_unpool1d``; ``check_indices``.
@@ -414,10 +402,9 @@ class MaxUnpool2d(_MaxUnpool):
 
     Example:
         >>> pool = mlx_unpool.MaxPool2d(2, return_indices=True)
-        >>> unpool = mlx_unpool.MaxUnpool2d.from_pool(pool)
         >>> x = mx.arange(20).reshape(1, 4, 5, 1)
         >>> values, indices = pool(x)
-        >>> unpool(values, indices, output_size=x.shape).squeeze()
+        >>> mlx_unpool.MaxUnpool2d.from_pool(pool)(values, indices, output_size=x.shape).squeeze()
         array([[0, 0, 0, 0, 0],
                [0, 6, 0, 8, 0],
                [0, 0, 0, 0, 0],

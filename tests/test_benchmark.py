@@ -1,7 +1,6 @@
 """``python -m mlx_unpool benchmark``: its report on small arrays, independent of the times."""
 
 import inspect
-import itertools
 import re
 
 import mlx.core as mx
@@ -52,7 +51,6 @@ def test_the_report_has_ratios_of_the_turns_and_a_warning_if_they_differ(small, 
     assert re.match(r"```text\nmlx_unpool +\d.*\nmlx +\d.*\nPython .*\nsystem .*\ndevice +\w", said)
     assert re.search(r"\nlimit of free buffers .*: [\d.]+ GiB; load: [\d.]+\n```\n", said)
     assert re.search(r"\nfirst call of MaxPool2d\(4, 3\): [\d.]+ ms\n", said)
-    assert re.search(r"\nElapsed: .* CPU time: .* s", said)
     (_, header), *_ = (table := rows(said)).items()
     assert list(table)[1:] == list(WINDOWS)
     assert header[1::3] == [f"{of}, mlx.nn / mlx_unpool" for of in ("forward", "forward and gradient")]
@@ -99,13 +97,10 @@ def test_training_steps_of_a_block_are_compared(monkeypatch, capsys):
         return 4 if kind.startswith("mlx.nn") else 3
 
     monkeypatch.setattr(benchmark, "seconds_per_call", seconds_per_call)
-    assert benchmark.compare_block(2, 0) == []
+    benchmark.compare_block(2, 0)
     assert kinds == ["mlx_unpool.pooling", "mlx.nn.layers.pooling"] * 5
     found = rows(capsys.readouterr().out)["SPPF block"]
     assert found == ["2x20x20x256", "4000", "3000", "1.33 (1.33 to 1.33)"]
-    numbers = itertools.count(1)
-    monkeypatch.setattr(benchmark, "seconds_per_call", lambda *_: next(numbers))
-    assert benchmark.compare_block(2, 0) == ["SPPF block"]  # ratios from 10 / 9 to 2
 
 
 def test_all_checks_the_kernels_and_measures_layers_and_a_block(times, monkeypatch, capsys):

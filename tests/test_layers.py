@@ -89,13 +89,11 @@ def test_defaults_of_functions_are_those_of_layers(name):
 
 WITHOUT_INDICES = (ValueError, "return_indices=True")
 NO_POOLS = [
-    (mlx_unpool.MaxPool1d(2), TypeError, "pooling.MaxPool1d. Use MaxUnpool1d.from_pool.$"),
-    (mlx_unpool.AdaptiveMaxPool1d(2, **WITH_INDICES), TypeError, "adaptive.AdaptiveMaxPool1d. Use"),
-    (MaxPool2d, TypeError, "got mlx_unpool.pooling.MaxPool2d. Pass a layer, not its class.$"),
-    (nn.MaxPool2d(2), TypeError, "got mlx.nn.layers.pooling.MaxPool2d. The pools of mlx.nn return no"),
-    (nn.ReLU(), TypeError, "got mlx.nn.layers.activations.ReLU.$"),
-    (MaxUnpool2d(2), TypeError, "got mlx_unpool.unpooling.MaxUnpool2d.$"),
-    (2, TypeError, "got builtins.int.$"),
+    (mlx_unpool.MaxPool1d(2), TypeError, "be a 2-D pooling layer", "got MaxPool1d("),
+    (MaxPool2d, TypeError, "got <class 'mlx_unpool.pooling.MaxPool2d'>.$"),
+    (nn.MaxPool2d(2), TypeError, "got MaxPool2d(", " The pools of mlx.nn return no indices.$"),
+    (MaxUnpool2d(2), TypeError, "got MaxUnpool2d("),
+    (2, TypeError, "got 2.$"),
     (MaxPool2d(2), *WITHOUT_INDICES, "MaxPool2d(kernel_size=2, stride=2, padding=0, return_indices=False)"),
     (AdaptiveMaxPool2d(3), *WITHOUT_INDICES, "AdaptiveMaxPool2d(output_size=3, return_indices=False)"),
 ]

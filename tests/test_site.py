@@ -16,7 +16,7 @@ import mlx_unpool
 ROOT = Path(__file__).parent.parent
 PACKAGES = mlx_unpool, mlx_unpool_zoo
 pytest.importorskip("sphinx")
-pytestmark = [pytest.mark.external, pytest.mark.sphinx]
+pytestmark = pytest.mark.external
 
 
 def markdown():
@@ -86,21 +86,6 @@ def test_every_name_has_a_page_with_its_source_and_is_linked(site):
         assert not re.search(r":\w+:`", text)  # roles
         assert ":`" not in inspect.getdoc(thing)
         assert len(re.findall(r'<meta content="([^"]{30,})" name="description"', text)) == 1, name
-
-
-@pytest.mark.parametrize(
-    ("words", "page"),
-    [
-        ("install", "README"),
-        ("mac vmap compile grad backend", "docs/guarantees"),
-        ("finetun", "docs/fine_tuning"),
-        ("keras onnx tflite", "docs/porting"),
-        ("memory", "docs/benchmarks"),
-    ],
-)
-def test_headings_have_the_words_that_users_search_for(words, page):
-    headings = " ".join(re.findall("^#+ .*", (ROOT / f"{page}.md").read_text().lower(), re.MULTILINE))
-    assert not [word for word in words.split() if word not in headings]
 
 
 def test_the_page_of_a_layer_has_its_arguments_first(site):

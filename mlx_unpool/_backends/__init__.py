@@ -1,7 +1,4 @@
-"""The three backends, and the selection of one for each call.
-
-The backend depends on the device of the call's stream, unless one is forced.
-"""
+"""The three backends, and the selection of one for each call: by its stream, unless one is forced."""
 
 from __future__ import annotations
 

@@ -110,12 +110,11 @@ def scatter_to_tiles(values: mx.array, indices: mx.array, g: WindowGeometry) -> 
 
 def of_pool(indices: mx.array, g: Geometry) -> Positions:
     """The positions of a pool's indices, which are valid except for empty windows."""
-    if not isinstance(g, WindowGeometry):
-        return by_number(indices, g.size, is_checked=False)
-    if axes_of(g).may_have_empty_windows:
-        return checked(indices, g)
-    if is_window(indices.dtype):
-        return by_window(indices, g, is_checked=False)
+    if isinstance(g, WindowGeometry):
+        if axes_of(g).may_have_empty_windows:
+            return checked(indices, g)
+        if is_window(indices.dtype):
+            return by_window(indices, g, is_checked=False)
     return by_number(indices, g.size, is_checked=False)
 
 
