@@ -6,9 +6,7 @@
 The pages show the last two stored runs, of each row the one with the smaller ratio. The runs must be
 ten minutes apart. A cell says "machine busy" if the elapsed time is more than 15 % above the CPU time.
 
-Times are medians in one process on MLX's default device. The two libraries take turns. The
-bytes that a GPU would move are counted, not measured: "python tests/metal/count_bytes.py" writes them to
-results/bytes.json.
+Times are medians in one process on MLX's default device. The two libraries take turns.
 """
 
 import math
@@ -39,24 +37,6 @@ class Case(NamedTuple):
         """The pooling layer of each library."""
         name = f"MaxPool{len(self.shape) - 2}d"
         return {"ours": getattr(mlx_unpool, name)(*self.window), "mlx.nn": getattr(nn, name)(*self.window)}
-
-
-PLANE, VOLUME = (1, 112, 112, 64), (1, 32, 32, 32, 32)
-CASES = [  # of tests/metal/count_bytes.py
-    Case("2x2/2", PLANE, (2, 2, 0)),
-    Case("2x2/2, odd width", (1, 112, 113, 64), (2, 2, 0)),
-    Case("3x3/2", PLANE, (3, 2, 1)),
-    Case("3x3/1", PLANE, (3, 1, 1)),
-    Case("5x5/1", PLANE, (5, 1, 2)),
-    Case("2x2/2, float16", PLANE, (2, 2, 0), mx.float16),
-    Case("3x3/2, float16", PLANE, (3, 2, 1), mx.float16),
-    Case("2x2/2, bfloat16", PLANE, (2, 2, 0), mx.bfloat16),
-    Case("3x3/2, bfloat16", PLANE, (3, 2, 1), mx.bfloat16),
-    Case("1-D 2/2", (1, 16384, 64), (2, 2, 0)),
-    Case("1-D 3/2", (1, 16384, 64), (3, 2, 1)),
-    Case("2x2x2/2", VOLUME, (2, 2, 0)),
-    Case("3x3x3/2", VOLUME, (3, 2, 1)),
-]
 
 
 def training(shape: tuple[int, ...], kernel: int, stride: int, dtype: mx.Dtype = mx.float32) -> Case:
@@ -94,8 +74,8 @@ MEASURES = {
     "forward": lambda pool: pool.eval(),
     "forward and gradient": lambda pool: mx.value_and_grad(lambda x: pool.train()(x).square().sum()),
 }
+HEADINGS = ("forward", "training")
 # Rows of the other tables
-SIX = ["2x2/2", "3x3/2", "3x3/1", "5x5/1", "2x2/2, float16", "2x2x2/2"]
 MEMORY = [
     "8x112x112x64, 2x2/2",
     "8x112x112x64, 3x3/2",
@@ -212,7 +192,7 @@ def times_table(runs: list[dict[str, Any]]) -> str:
             row = found.get(name)
             speed_up = row and harness.factor(ratio(row, measure))
             line.append(f"{speed_up} ({both_times(row, measure)})" if row else "machine busy")
-    return harness.table(["input, window", *MEASURES], list(lines.values()))
+    return harness.table(["input, window", *HEADINGS], list(lines.values()))
 
 
 def build_table(runs: list[dict[str, Any]]) -> str:
@@ -220,8 +200,8 @@ def build_table(runs: list[dict[str, Any]]) -> str:
     lines = []
     for row in confirmed(runs, "build"):
         theirs, ours = (1e6 * row["build"][who][0] for who in ("mlx.nn", "ours"))
-        lines.append([row["case"], f"{theirs:.0f}", f"{ours:.0f}", f"{ours / theirs:.1f}"])
-    return harness.table(["input, window", "`mlx.nn`", "`mlx_unpool`", "ratio"], lines)
+        lines.append([row["case"], f"{theirs:.0f} / {ours:.0f}", f"{ours / theirs:.1f}"])
+    return harness.table(["input, window", "µs", "ratio"], lines)
 
 
 def memory_table(runs: list[dict[str, Any]]) -> str:
@@ -232,7 +212,7 @@ def memory_table(runs: list[dict[str, Any]]) -> str:
             lines.append([f"{row['case']}: {row['input'] / 1e6:.1f}"])
             for found in (row[f"memory, {measure}"] for measure in MEASURES):
                 lines[-1].append(f"{found['mlx.nn'] / 1e6:.1f} / {found['ours'] / 1e6:.1f}")
-    return harness.table(["input, window: size of the input", *MEASURES], lines)
+    return harness.table(["input, window: size of the input", *HEADINGS], lines)
 
 
 def steps_table(runs: list[dict[str, Any]]) -> str:
@@ -246,26 +226,8 @@ def steps_table(runs: list[dict[str, Any]]) -> str:
     return harness.table(["block or network, input", "pools", "step"], lines)
 
 
-def bytes_table(_: list[dict[str, Any]]) -> str:
-    """Bytes of six layers, and how many kernels are launched for all."""
-    lines, launches = [], []
-    for row in harness.load("bytes"):
-        found = row["bytes"]
-        ours, uncached, _ = found["ours"]
-        sizes = " / ".join(f"{found[who][0] / 1e6:.1f}" for who in ("mlx.nn", "ours"))
-        ratios = [found[who][0] / ours for who in ("mlx.nn", "mlx.nn, compiled")]
-        ratios.append(found["mlx.nn"][1] / uncached)
-        if row["case"] in SIX:
-            lines.append([row["case"], sizes, " / ".join(f"{ratio:.1f}" for ratio in ratios)])
-        launches.append([cost[2] for cost in found.values()])
-    header = ["window", "MB, `mlx.nn` / `mlx_unpool`", "ratio / compiled / without a cache"]
-    plain, compiled, ours = (" to ".join(map(str, sorted({min(n), max(n)}))) for n in zip(*launches))
-    counts = f"Kernel launches: `mlx.nn` {plain}, compiled {compiled}; `mlx_unpool` {ours}."
-    return f"{harness.table(header, lines)}\n\n{counts}"
-
-
 TABLES = {"times": times_table, "build": build_table, "steps": steps_table, "memory": memory_table}
-TABLES |= {"bytes": bytes_table, "machine": lambda runs: harness.description(runs, "mlx")}
+TABLES |= {"machine": lambda runs: harness.description(runs, "mlx")}
 
 
 if __name__ == "__main__":

@@ -133,9 +133,8 @@ def table(runs: list[harness.Run]) -> str:
             found = [[ratio(row, ours, column) for row in rows] for ours in FORMATS]
             cells = ["machine busy" if any(map(math.isnan, r)) else harness.factor(min(r)) for r in found]
             lines[-1].append(" / ".join(cells))
-    found = harness.table(
-        ["operation, window", *(f"PyTorch {c.removesuffix(', cpu')}" for c in columns)], lines
-    )
+    layouts = [column.removesuffix(", cpu").replace("channels_last", "NHWC") for column in columns]
+    found = harness.table(["operation, window", *layouts], lines)
     return f"{found}\n\n{harness.description(runs, 'mlx', 'torch')}"
 
 

@@ -1,12 +1,10 @@
-"""The memory traffic of the kernels, counted: lines of memory, dilation, and bytes compared with mlx.nn."""
+"""The memory traffic of the kernels, counted in lines of memory, and the stored results of benchmarks."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import count_bytes
 import emulator
 import harness
 import mlx.core as mx
@@ -153,16 +151,6 @@ def test_an_output_of_large_windows_reads_each_window_that_covers_it(index_forma
     near, far = (read(70, dilation, index_format, True, stride) for dilation in (5, 500))
     assert far <= 1.2 * near
     assert far <= 70
-
-
-# ---- count_bytes.py: the bytes of MLX's graph and of the kernels, and the pages that show them
-
-
-@pytest.mark.parametrize("case", mlx_nn.CASES[:3], ids=lambda case: case.name)
-def test_the_stored_bytes_are_those_of_the_kernels(case):
-    (stored,) = (row for row in harness.load("bytes") if row["case"] == case.name)
-    with mx.stream(mx.cpu):
-        assert json.loads(json.dumps(count_bytes.counted(case))) == stored, "run tests/metal/count_bytes.py"
 
 
 def test_the_page_shows_the_stored_results():
