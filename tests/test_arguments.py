@@ -98,7 +98,6 @@ CALLS = {
         ((mx.zeros((3,)), 2), {}, ValueError, "x", "C)", "(3,)"),
         ((mx.zeros((3,)), 2), FIRST, ValueError, "x", "(N, C,", "(3,)"),
         ((mx.zeros((1,) * 5), 2), {}, ValueError, "x", "C)", "(1, 1, 1, 1, 1)"),
-        ((mx.zeros((1,) * 5), 2), FIRST, ValueError, "x", "(N, C,", "(1, 1, 1, 1, 1)"),
         ((SMALL, 2), {"dilation": 3}, ValueError, "kernel_size", "fit"),
         ((SMALL, (1, 4)), {}, ValueError, "kernel_size", "fit"),
         ((mx.zeros((1, 0, 3, 1)), 1), {}, ValueError, "kernel_size", "fit"),
@@ -144,7 +143,6 @@ CALLS = {
     "fractional_max_pool2d": [
         ((mx.zeros((1, 0, 4, 2)), 1), {"output_size": 1}, ValueError, "x", "(0, 4)"),
         ((SQUARE, (2, 9)), {"output_size": 2}, ValueError, "kernel_size", "fit into", "(4, 4)", "(2, 9)"),
-        ((SQUARE, (2, 9)), {"output_ratio": 0.5}, ValueError, "kernel_size", "fit into", "(4, 4)", "(2, 9)"),
         ((SQUARE, 2), {"output_size": 4}, ValueError, "output_size", "(3, 3)"),
         ((SQUARE, 2), {"output_ratio": 0.1}, ValueError, "output_ratio", "(3, 3)"),
         ((SQUARE, 2), TAKE_3 | {"key": 3}, TypeError, "key", "int"),
@@ -179,7 +177,6 @@ CALLS = {
         ((I32, "flat", "onnx", (4, 4, 4, 4)), {}, ValueError, "output_size", "(4, 4, 4, 4)"),
         ((I32, "flat", "onnx", (4.0, 4)), {}, TypeError, "output_size", "(4.0, 4)"),
         ((I32, "flat", "onnx", 4), {}, ValueError, "output_size", "a tuple with one integer per", "4."),
-        ((I32[0], "flat", "onnx", 4), {}, ValueError, "output_size", "a tuple with one integer per", "4."),
         ((I32[0], "flat", "onnx", (8, 8, 1)), {}, ValueError, "output_size", "no batch, pass the spatial"),
         ((mx.array(3), "flat", "onnx", ()), {}, ValueError, "output_size", "()"),
         ((I32[:, :2], "flat", "onnx", (1, 2, 8, 2)), {}, ValueError, "output_size", "channels_first"),
