@@ -367,7 +367,7 @@ class Model(nn.Module):
     @classmethod
     def state_from(cls, checkpoint: Any) -> dict[str, np.ndarray]:
         """The arrays in a checkpoint, with the names of ``Model.pytorch_names``."""
-        return cls.canonical(arrays_of(pytorch.without_module(state_of(checkpoint))))
+        return cls.canonical(arrays_of(state_of(checkpoint)))
 
     @classmethod
     def canonical(cls, state: dict[str, Any]) -> dict[str, Any]:

@@ -205,7 +205,7 @@ class SegNet(Model):
         """Rename parameters of torchvision's ``vgg16_bn`` to the encoder's and drop its classifier."""
         layers: dict[int, dict[str, np.ndarray]] = {}
         for name, value in state.items():
-            if match := re.fullmatch(r"features\.(\d+)\.(\w+)", name):
+            if match := re.fullmatch(r"(?:module\.)?features\.(\d+)\.(\w+)", name):
                 layers.setdefault(int(match[1]), {})[match[2]] = value
         if not layers:
             return state
