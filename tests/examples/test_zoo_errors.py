@@ -1,6 +1,7 @@
 """Errors of the zoo: each names the file, the key and the allowed values, and no partial result is left."""
 
 import importlib
+import pickle
 import shutil
 import sys
 import warnings
@@ -16,7 +17,6 @@ import pytest
 import yaml
 from helpers.programs import call
 from helpers.small_models import SMALL, edit_config, save_state, sizes_of, small_model
-from helpers.torch_files import flat_array, write_torch
 from mlx_unpool_zoo.checkpoints import config_of, state_of
 from mlx_unpool_zoo.pytorch import convert_state_dict, load_state_dict, to_state_dict
 from PIL import Image
@@ -175,23 +175,14 @@ MISFITS: list[tuple[str, Any, dict[str, Any], str]] = [
     ("quicknat", STATE, {"num_filters": 5}, r"^QuickNAT cannot load .*: shape.*; ... and \d+ more"),
     ("quicknat", OTHER, {}, r": missing: decode2.prelu.weight; not used: a\\nb\. The"),
     ("quicknat", FEW, {}, r"(missing: [\w.]+; ){3}... and \d+ more\. .*those of ai-med/quickNAT_pytorch\.$"),
-    ("cerebnet", STATE, {}, "The weights look like those of quicknat"),
-    ("fastsurfer_cnn", "fastsurfer_vinn", {}, "The weights look like those of fastsurfer_vinn"),
+    ("cerebnet", STATE, {}, "not weights of cerebnet with the names of Deep-MI/FastSurfer: there is no"),
 ]
 
 
 @pytest.mark.parametrize(("model_type", "state", "options", "says"), MISFITS, ids=lambda v: str(v)[:20])
 def test_weights_that_do_not_fit(model_type, state, options, says):
-    state = to_state_dict(small_model(state)[0]) if isinstance(state, str) else state
     with pytest.raises(ValueError, match=says):
         zoo.from_pytorch(model_type, state, **options)
-
-
-def test_a_prefix_of_the_names_of_a_model_is_removed():
-    model, x = small_model("quicknat")
-    state = {f"net.0.{name}": value for name, value in to_state_dict(model).items()}
-    with pytest.warns(UserWarning, match="^Removed 'net.0.' from the names of the weights"):
-        assert mx.array_equal(zoo.from_pytorch("quicknat", state)(x), model(x))
 
 
 class Net(nn.Module):
@@ -319,10 +310,8 @@ def test_the_search_for_a_state_dict_ends():
 def test_the_converter_leaves_out_arrays_and_chooses_a_key_on_request(tmp_path):
     model = zoo.SegNet(5, coarse=False)
     state = {f"model.{name}": np.array(value) for name, value in to_state_dict(model).items()}
-    flat = {name: np.append(np.float32(0), value.reshape(-1)) for name, value in state.items()}
-    state = {name: flat[name][1:].reshape(value.shape) for name, value in state.items()}
-    loss, path = flat_array(6)[1:], tmp_path / "run.ckpt"
-    write_torch(path, {"runs": {"G": state | {"criterion.weight": loss}, "D": state}}, "zip")
+    path, both = tmp_path / "run.ckpt", {"G": state | {"criterion.weight": np.ones(5)}, "D": state}
+    path.write_bytes(pickle.dumps({"runs": both}))
     command = ["convert", "segnet", path, tmp_path / "out"]
     says = f"'runs/G' ({len(state) + 1} arrays), 'runs/D' ({len(state)} arrays). Choose one: --key NAME"
     assert says in call(*command, status=1).stderr
@@ -333,10 +322,10 @@ def test_the_converter_leaves_out_arrays_and_chooses_a_key_on_request(tmp_path):
     call(*command, "--key", "runs/G", "--no-strict")
     assert mx.array_equal(zoo.from_pretrained(tmp_path / "out").classifier.weight, model.classifier.weight)
     del state["model.classifier.bias"]
-    write_torch(path, state, "zip")
+    path.write_bytes(pickle.dumps(state))
     assert "missing: classifier.bias" in call(*command, "--no-strict", status=1).stderr
-    state = {name: value for name, value in state.items() if "encoder" in name}
-    write_torch(path, {n.removeprefix("model."): v for n, v in state.items()}, "zip")
+    encoder = {n.removeprefix("model."): value for n, value in state.items() if "encoder" in n}
+    path.write_bytes(pickle.dumps(encoder))
     printed = call(*command, status=1).stderr
     assert printed.endswith("Pass --config num_classes=VALUE, for example --config num_classes=12.\n")
 

@@ -6,7 +6,6 @@ import inspect
 import re
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -322,10 +321,8 @@ class Model(nn.Module):
             model.about.classes = model.about.classes or table
             model.set_weights(model.sanitize(state, strict=strict), dtype, strict)
         except (ValueError, TypeError) as error:
-            others = [n for n, kind in MODELS.items() if kind is not cls and kind.fits(state)]
-            hint = f" The weights look like those of {' or '.join(others)}." * bool(others)
-            if not others and cls.facts.names_of and re.search("missing: |not used: ", str(error)):
-                hint = f" The names must be those of {cls.facts.names_of}."
+            hint = f" The names must be those of {cls.facts.names_of}." * bool(cls.facts.names_of)
+            hint = hint if re.search("missing: |not used: ", str(error)) else ""
             raise ValueError(f"{error}{hint}") from None
         return model
 
@@ -347,17 +344,6 @@ class Model(nn.Module):
         file = {name: value for name, value in published.items() if name in known}
         passed = {n: v for n, v in arguments.items() if n in known or n not in cls.facts.without_effect}
         return cls(**file | inferred | passed)
-
-    @classmethod
-    def fits(cls, state: dict[str, np.ndarray]) -> bool:
-        """Whether a state dict has exactly the parameters of this model."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                cls._inferred(state, {}, {}).sanitize(state)
-            except (ValueError, TypeError):
-                return False
-        return True
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
