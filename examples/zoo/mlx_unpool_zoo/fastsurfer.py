@@ -336,13 +336,12 @@ def per_image(scale: Any, count: int) -> np.ndarray:
         array = array[None]  # rows and columns of the only image
     if array.ndim < 2:
         array = array.reshape(-1, 1)
-    if array.ndim != 2 or array.shape[0] not in (1, count) or array.shape[1] not in (1, 2):
+    fits = array.ndim == 2 and array.shape[0] in (1, count) and array.shape[1] in (1, 2)
+    if not (fits and (np.isfinite(array) & (array > 0)).all()):
         raise ValueError(
-            f"[FastSurferVINN] 'scale_factor' must be a number, ({count},), ({count}, 1) or ({count}, 2), "
-            f"but its shape is {np.shape(scale)}."
+            f"[FastSurferVINN] 'scale_factor' must be positive: a number, ({count},), ({count}, 1) or "
+            f"({count}, 2), but got {array.tolist()}."
         )
-    if not (np.isfinite(array) & (array > 0)).all():
-        raise ValueError(f"[FastSurferVINN] 'scale_factor' must be positive, but got {array.tolist()}.")
     return np.broadcast_to(array, (count, 2))
 
 
