@@ -228,6 +228,12 @@ def test_a_prefix_that_the_model_has_itself_stays():
     assert load_state_dict(Own(), state | others, strict=False).unexpected == [*others]
     with pytest.warns(UserWarning, match="^Removed '_orig_mod.' from"):
         load_state_dict(Own(), {f"_orig_mod.{name}": value for name, value in state.items()})
+    half = {"module.0.weight": state["module.0.weight"], "module.module.0.bias": state["module.0.bias"]}
+    assert len(load_state_dict(Own(), half).loaded) == 2
+    assert zoo.SegNet.canonical({"module.features.3.bias": 1}) == {"encoder.0.1.conv.bias": 1}
+    twice = {f"_orig_mod.{n.replace('er.', 'er._orig_mod.')}": v for n, v in to_state_dict(Net()).items()}
+    with pytest.warns(UserWarning, match="^Removed '_orig_mod.' from"):
+        load_state_dict(Net(), twice)
     state = to_state_dict(Net())
     both = {f"module.{name}": value for name, value in state.items()}
     assert load_state_dict(Net(), state | both, strict=False).unexpected == [*both]

@@ -92,14 +92,12 @@ WRAPPERS = ("_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_orig_mod", "
 def without_additions(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
     """A state dict whose names have no prefix such as ``model.`` and no parts that wrappers insert.
 
-    They are removed if more names then are wanted. A state dict with all wanted names stays as it is.
+    They are removed if more names then are wanted, so a state dict with all wanted names stays as it is.
 
     Raises:
         ValueError: If two prefixes or parts would do, or if two names become one.
     """
     known, names, removed = set(wanted), list(state), list[str]()
-    if known <= state.keys():
-        return dict(state)
     bare = [n if n in known else ".".join(p for p in n.split(".") if p not in WRAPPERS) for n in names]
     (count, best), (count_of_bare, best_of_bare) = additions(names, known), additions(bare, known)
     if count_of_bare > count:
