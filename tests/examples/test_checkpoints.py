@@ -1,5 +1,6 @@
 """Files of weights are read without the frameworks that wrote them, and no code in them is run."""
 
+import io
 import itertools
 import pickle
 import pickletools
@@ -15,38 +16,70 @@ from helpers.faults import damaged
 from helpers.programs import Bomb
 from helpers.small_models import save_state, small_model
 from helpers.tflite_files import constants_of, tflite_of
-from helpers.torch_files import Module, flat_array, write_torch
-from mlx_unpool_zoo.checkpoints import read_checkpoint, read_state, state_of
-from mlx_unpool_zoo.pickles import BFLOAT16, DTYPES
-
-KINDS = ["zip", "zip without checksums", "old", "0.3"]
+from mlx_unpool_zoo.checkpoints import MAGIC, read_checkpoint, read_state, state_of
+from mlx_unpool_zoo.pickles import DTYPES
 
 
-def state_and_values() -> tuple[dict[str, Any], dict[str, Any]]:
-    """A state dict of views that share storages, and its values."""
-    floats, halves, counter = flat_array(25), flat_array(7, BFLOAT16), flat_array(2, np.int64)
-    state = {"whole": floats[1:].reshape(2, 3, 4), "rows": floats[5:17:2]}
-    state |= {"turned": floats[1:13].reshape(4, 3).T, "counter": counter[1:].reshape(())}
-    values = {name: value.copy() for name, value in state.items()}
-    state["half"], values["half"] = halves[1:].reshape(2, 3).T, np.array([[1, 4], [2, 5], [3, 6]])
-    return state, values
+def pickled(content: bytes) -> bytes:
+    """A pickle of these opcodes."""
+    return b"\x80\x02" + content + b"."
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_files_of_every_version_are_read(kind, tmp_path):
-    state, values = state_and_values()
-    path = write_torch(tmp_path / "a.pth", {"epoch": 3, "state_dict": state}, kind)
+def tensor(
+    shape: str, strides: str, count: int = 4, key: bytes = b"0", offset: int = 0, part: bytes = b""
+) -> bytes:
+    """Opcodes of a tensor of a storage of ``count`` numbers, or of a part of it as in PyTorch 0.3."""
+    storage = b"(U\x07storagectorch\nFloatStorage\nU\x01%cU\x03cpuL%dL\n%stQ" % (key, count, part)
+    numbers = [b"".join(b"L%sL\n" % n.encode() for n in words.split()) for words in (shape, strides)]
+    sizes = b"(%st(%st" % tuple(numbers)
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K%c" % offset + sizes + b"tR"
+
+
+def file_of(content: bytes, storages: dict[str, bytes], kind: str, order: str = "little") -> bytes:
+    """A file as of ``torch.save``, in the zip format or the one before 1.6, with these storages."""
+    if kind == "old":
+        head = [MAGIC, 1001, {"little_endian": order == "little"}]
+        parts = [*(pickle.dumps(part, 2) for part in head), pickled(content), pickle.dumps([*storages], 2)]
+        sizes = [(len(value) // 4).to_bytes(8, "little") for value in storages.values()]
+        return b"".join([*parts, *map(bytes.__add__, sizes, storages.values())])
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("model/data.pkl", pickled(content))
+        archive.writestr("model/byteorder", order)
+        for key, value in storages.items():
+            archive.writestr(f"model/data/{key}", value)
+    return file.getvalue()
+
+
+NUMBERS = np.arange(25, dtype=np.float32)
+DATA = {"0": NUMBERS.tobytes()}
+PART = b"(U\x01pK\x01K\x18t"  # without the first number
+TENSORS = {  # of these numbers
+    "whole": (tensor("2 3 4", "12 4 1", 25, offset=1), NUMBERS[1:].reshape(2, 3, 4)),
+    "rows": (tensor("6", "2", 25, offset=4, part=PART), NUMBERS[5:17:2]),
+    "turned": (tensor("3 4", "1 3", 25, offset=1), NUMBERS[1:13].reshape(4, 3).T),
+    "one": (tensor("", "", 25, offset=7), NUMBERS[7]),
+}
+STATE = b"}(" + b"".join(b"U%c%s" % (len(n), n.encode()) + t for n, (t, _) in TENSORS.items()) + b"u"
+EMPTY = b"U\x08_buffers}U\x08_modules}"
+INNER = b"cauthors\nConv\n)\x81}(U\x0b_parameters" + STATE + EMPTY + b"ub"
+NET = b"cauthors\nNet\n)\x81}(U\x0b_parameters}" + EMPTY + b"U\x08_modules}U\x04conv" + INNER + b"sub"
+
+
+@pytest.mark.parametrize("kind", ["zip", "old"])
+def test_files_of_torch_are_read_without_it(kind, tmp_path):
+    path = tmp_path / "a.pth"
+    path.write_bytes(file_of(b"}(U\x0astate_dict" + STATE + b"U\x05epochK\x03u", DATA, kind))
     for other in ("a.pkl", "a.model", "a.ckpt"):
         arrays = read_state(path.rename(tmp_path / other))
-        assert [name for name in values if not np.array_equal(arrays[name], values[name])] == []
-        assert ([*arrays], {v.dtype.kind for v in arrays.values()}) == ([*values], {"f", "i"})
+        assert [*arrays] == [*TENSORS]
+        assert [n for n, (_, value) in TENSORS.items() if not np.array_equal(arrays[n], value)] == []
         path = tmp_path / other
     arrays = read_checkpoint(path)["state_dict"]
     assert np.shares_memory(arrays["whole"], arrays["rows"])
-    inner = Module("authors.Conv", {"weight": state["whole"], "bias": None})
-    write_torch(path, {"model": Module("authors.Net", {"scale": state["rows"]}, conv=inner)}, kind)
-    assert [*read_state(path)] == ["scale", "conv.weight"]
-    write_torch(path, state, kind, order="big")
+    path.write_bytes(file_of(b"}U\x05model" + NET + b"s", DATA, kind))
+    assert [*read_state(path)] == [f"conv.{name}" for name in TENSORS]
+    path.write_bytes(file_of(STATE, DATA, kind, "big"))
     with pytest.raises(ValueError, match=r"a\.ckpt: it cannot .*: it is big-endian, which is not supported"):
         read_state(path)
 
@@ -80,11 +113,10 @@ def test_what_pytorch_saves_is_read(options, protocol, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Ignored entries")
 def test_damaged_files_are_refused_in_a_line_or_read_as_other_weights(tmp_path):
-    state, _ = state_and_values()
-    contents = {kind: write_torch(tmp_path / "a", {"model": state}, kind).read_bytes() for kind in KINDS}
-    contents["model"] = write_torch(tmp_path / "a", Module("a.Net", state), "zip").read_bytes()
+    contents = {kind: file_of(b"}U\x05model" + STATE + b"s", DATA, kind) for kind in ("zip", "old")}
+    contents["model"] = file_of(NET, DATA, "zip")
     arrays = {"a": mx.ones((2, 3)), "b": mx.zeros(4)}
-    contents["safetensors"] = save_state(tmp_path / "a", arrays).read_bytes()
+    contents["safetensors"] = save_state(tmp_path / "a.safetensors", arrays).read_bytes()
     contents["tflite"] = tflite_of(dict(itertools.islice(constants_of(small_model("hair")[0]).items(), 9)))
     for kind, content in contents.items():
         path, refusals = tmp_path / (f"a.{kind}" if kind in ("safetensors", "tflite") else "a.pth"), []
@@ -100,22 +132,6 @@ def test_damaged_files_are_refused_in_a_line_or_read_as_other_weights(tmp_path):
         assert all(text.startswith(f"{path}: ") for text in refusals)
 
 
-def pickled(content: bytes) -> bytes:
-    """A pickle of these opcodes."""
-    return b"\x80\x02" + content + b"."
-
-
-def tensor_of(count: int, shape: str, strides: str) -> bytes:
-    """A file of the old format with a tensor of a storage of four numbers."""
-    head = [0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}]
-    storage = b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuL%dL\ntQ" % count
-    numbers = [b"".join(b"L%sL\n" % n.encode() for n in words.split()) for words in (shape, strides)]
-    sizes = b"(%st(%st" % tuple(numbers)
-    tensor = b"}U\x01actorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K\x00" + sizes + b"tRs"
-    parts = [*(pickle.dumps(part, 2) for part in head), pickled(tensor), pickle.dumps(["0"], 2)]
-    return b"".join(parts) + count.to_bytes(8, "little") + bytes(16)
-
-
 def arrays(count: int, length: bytes) -> bytes:
     """Opcodes of a dict of NumPy arrays of one ``bytes`` object for 5,000 big-endian halves."""
     data = b"cnumpy\ndtype\nU\2f2\x85R(K\3U\1>tbq\0B" + (10**4).to_bytes(4, "little") + bytes(10**4) + b"q\1"
@@ -125,13 +141,20 @@ def arrays(count: int, length: bytes) -> bytes:
 
 NESTED = b"K\x01\x85" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(100))  # PUT n, GET n, TUPLE2
 MEMO = b"".join(b"r" + n.to_bytes(4, "little") for n in range(2**20 + 2))
-NUMBERS = b"".join(b"M" + n.to_bytes(2, "little") for n in range(9999))
-LIST = b"](" + NUMBERS + b"eq\0"
+LIST = b"](" + b"".join(b"M" + n.to_bytes(2, "little") for n in range(9999)) + b"eq\0"
 PAIRS = b"](" + b"".join(b"](M" + n.to_bytes(2, "little") + b"Ne" for n in range(9999)) + b"eq\0"
 ORDERED = b"ccollections\nOrderedDict\nq\1"
 CALLS = b"ctorch\nSize\nq\xffK\1\x85" + b"".join(b"q%ch\xffh%ch%c\x86\x85R" % (n, n, n) for n in range(99))
 LARGE, SQUARE = (2**40).to_bytes(8, "little"), f"{2**20} {2**20}"
 DAMAGED, OBJECTS = "damaged, or not a file of torch.save", "makes more than a million objects"
+
+
+def hostile(shape: str, strides: str, count: int) -> bytes:
+    """A file with a tensor of a storage of four numbers that is said to have ``count``."""
+    content = file_of(b"}U\x01a" + tensor(shape, strides, count) + b"s", {"0": bytes(16)}, "old")
+    return content[:-24] + count.to_bytes(8, "little") + bytes(16)
+
+
 HOSTILE = {
     "numbers": (pickled(b"(" + b"K\x01" * 2**20 + b"l"), OBJECTS),
     "memo": (pickled(b"]" + MEMO), OBJECTS),
@@ -150,13 +173,13 @@ HOSTILE = {
     "bytes": (b"\x80\x05\x96" + LARGE + b"a.", DAMAGED),
     "a frame": (b"\x80\x04\x95" + LARGE + b"].", "not a state dict but list"),
     "a registered class": (pickled(b"\x82\x01"), DAMAGED),
-    "a storage": (tensor_of(2**40, "2 2", "2 1"), "ends within an array of 1,099,511,627,776"),
-    "an expanded tensor": (tensor_of(4, SQUARE, "0 1"), "reaches beyond its storage"),
-    "an expanded number": (tensor_of(4, SQUARE, "0 0"), r"a \(1048576, 1048576\) is expanded from a few"),
-    "strides": (tensor_of(4, f"{2**40} {2**40}", f"{2**40} 1"), "reaches beyond its storage"),
-    "a negative size": (tensor_of(4, "2 -2", "2 1"), "no valid shape and strides"),
-    "axes": (tensor_of(4, "1 " * 99, "1 " * 99), DAMAGED),
-    "an empty storage": (tensor_of(0, "2 2", "2 1"), "reaches beyond its storage of 0 elements"),
+    "a storage": (hostile("2 2", "2 1", 2**40), "ends within an array of 1,099,511,627,776"),
+    "an expanded tensor": (hostile(SQUARE, "0 1", 4), "reaches beyond its storage"),
+    "an expanded number": (hostile(SQUARE, "0 0", 4), r"a \(1048576, 1048576\) is expanded from a few"),
+    "strides": (hostile(f"{2**40} {2**40}", f"{2**40} 1", 4), "reaches beyond its storage"),
+    "a negative size": (hostile("2 -2", "2 1", 4), "no valid shape and strides"),
+    "axes": (hostile("1 " * 99, "1 " * 99, 4), DAMAGED),
+    "an empty storage": (hostile("2 2", "2 1", 0), "reaches beyond its storage of 0 elements"),
     "one array, often": (pickled(arrays(999, b"\x88\x13")), r"\(5000,\) is expanded from a few"),
     "a short array": (pickled(arrays(1, b"\x89\x13")), DAMAGED),
 }
@@ -179,8 +202,9 @@ def test_hostile_files_take_neither_memory_nor_time(name, tmp_path, monkeypatch)
 
 def test_entries_of_a_zip_file_that_overlap_are_refused(tmp_path):
     """A small file could contain one storage thousands of times."""
-    state = {str(n): flat_array(100, BFLOAT16)[1:] for n in range(9)}
-    path = write_torch(tmp_path / "a.pth", state, "zip")
+    path = tmp_path / "a.pth"
+    tensors = (b"U\x01%d" % n + tensor("100", "1", 100, b"%d" % n) for n in range(9))
+    path.write_bytes(file_of(b"}(" + b"".join(tensors) + b"u", {str(n): bytes(400) for n in range(9)}, "zip"))
     assert len(read_state(path)) == 9
     with zipfile.ZipFile(path, "a") as archive:
         entries = {info.filename: info for info in archive.infolist()}
@@ -192,9 +216,10 @@ def test_entries_of_a_zip_file_that_overlap_are_refused(tmp_path):
 
 
 def test_a_file_is_read_into_its_own_memory(tmp_path):
-    arrays = {f"a{n}": flat_array(10**6, BFLOAT16 if n % 2 else np.float32)[1:] for n in range(6)}
+    path, storages = tmp_path / "a.pth", {str(n): bytes(4 * 10**6) for n in range(6)}
+    tensors = b"".join(b"U\x01%d" % n + tensor(f"{10**6}", "1", 10**6, b"%d" % n) for n in range(6))
     for kind in ("zip", "old"):
-        path = write_torch(tmp_path / "a.pth", {"optimizer": arrays, "state_dict": {"a": arrays["a1"]}}, kind)
+        path.write_bytes(file_of(b"}(" + tensors + b"u", storages, kind))
         tracemalloc.start()
         read_checkpoint(path)
         assert tracemalloc.get_traced_memory()[1] < path.stat().st_size + 4e6
@@ -217,10 +242,10 @@ def test_arrays_of_numpy_are_read(protocol, tmp_path):
 
 def test_code_in_a_checkpoint_is_never_run(tmp_path):
     bomb, path = Bomb(tmp_path / "ran"), tmp_path / "bad.pth"
-    write_torch(path, {"state_dict": {"a": flat_array(3)[1:], "b": bomb}, "config": bomb}, "zip")
+    path.write_bytes(pickle.dumps({"state_dict": {"a": np.ones(2), "b": bomb}, "config": bomb}))
     with pytest.warns(UserWarning, match=r"Ignored entries that are not arrays: b\."):
         assert list(read_state(path)) == ["a"]
-    write_torch(path, {"state_dict": {"b": bomb}}, "old")
+    path.write_bytes(pickle.dumps({"state_dict": {"b": bomb}}))
     with pytest.raises(ValueError, match=r"'b' is \S+\. No .* export its state dict: torch.save\("):
         read_state(path)
     path.write_bytes(pickle.dumps(bomb))
@@ -283,6 +308,6 @@ def test_archives_and_wrong_endings(tmp_path):
         ("it is empty", {}),
         ("'epoch' is int", {"epoch": 3}),
     ):
-        write_torch(path, content, "zip")
+        path.write_bytes(pickle.dumps(content))
         with pytest.raises(ValueError, match=rf"^{path}: .*{kind}.* torch.save\(model.state_dict"):
             read_state(path)

@@ -15,7 +15,7 @@ import pytest
 from helpers.faults import contents
 from helpers.masks import BLOCKS, write
 from helpers.programs import call, environment
-from mlx_unpool_zoo import from_pretrained, metrics, training
+from mlx_unpool_zoo import from_pretrained, training
 from mlx_unpool_zoo.segnet import SegNet
 
 COMPARE = "compare_decoders.py", "--smoke", "--output"
@@ -93,12 +93,6 @@ def test_training_validation_and_test_data_are_disjoint():
     for parts in zip(*map(digit_scenes.photographs, digit_scenes.SPLITS), strict=True):
         photograph = np.concatenate(parts, axis=1)
         assert len({column.tobytes() for column in np.moveaxis(photograph, 1, 0)}) == 640
-
-
-def test_dice_scores():
-    truth, names = np.array([0, 1, 1, 2]), ("other", "a", "b")
-    assert metrics.dice(truth, truth, names) == {"a": 1, "b": 1}
-    assert metrics.dice(truth, np.array([1, 1, 1, 0]), names) == {"a": 4 / 5, "b": 0}
 
 
 @pytest.mark.parametrize("compare", [False, True])

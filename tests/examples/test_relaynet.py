@@ -1,22 +1,19 @@
-"""ReLayNet without PyTorch: statistics, kernels and classes; with it, the published weights on real data."""
+"""ReLayNet: statistics, files and the program."""
 
 import hashlib
-import os
-from pathlib import Path
+import pickle
 
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from helpers.programs import ROOT, call
+from helpers.programs import call
 from helpers.small_models import small_model
-from helpers.torch_files import Module, write_torch
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.published import PUBLISHED
-from mlx_unpool_zoo.pytorch import read_state, to_state_dict
+from mlx_unpool_zoo.pytorch import to_state_dict
 from PIL import Image
 
-RELAYNET = Path(os.environ.get("RELAYNET", ROOT.parent / "shared" / "relaynet"))
 SCAN = np.random.default_rng(0).integers(0, 256, (24, 40), np.uint8)
 
 
@@ -53,15 +50,6 @@ def test_each_picture_has_its_own_statistics_and_no_array_changes(tmp_path):
         model(mx.zeros((1, 8, 12, 1)))
 
 
-def test_kernels_are_upright_here_and_transposed_in_pytorch():
-    model, _ = small_model("relaynet")
-    state = to_state_dict(model)
-    ours, theirs = np.array(model.decode2.conv.weight), state["decode2.conv.weight"]
-    assert (ours.shape, theirs.shape) == ((4, 7, 3, 8), (4, 8, 3, 7))
-    assert np.array_equal(ours, theirs.transpose(0, 3, 2, 1))
-    assert state["classifier.conv.weight"].shape == (9, 4, 1, 1)
-
-
 def test_the_program_says_what_a_scan_takes_and_for_what_it_is_not(tmp_path, monkeypatch):
     model, _ = small_model("relaynet")
     model.save_pretrained(tmp_path / "model")
@@ -77,16 +65,8 @@ def test_the_program_says_what_a_scan_takes_and_for_what_it_is_not(tmp_path, mon
 
 
 def test_a_file_like_the_published_one_is_read_without_pytorch(tmp_path, monkeypatch, capsys):
-    """A whole model, as pickled by PyTorch 0.3."""
-    expected, x = small_model("relaynet")
-    root = Module("authors.ReLayNet", {})
-    for name, value in to_state_dict(expected).items():
-        *path, last = name.split(".")
-        module = root
-        for part in path:
-            module = module.state["_modules"].setdefault(part, Module("authors.Layer", {}))
-        module.state["_parameters"][last] = np.append(np.float32(0), value)[1:].reshape(value.shape)
-    file = write_torch(tmp_path / "written", root, "0.3")
+    (expected, x), file = small_model("relaynet"), tmp_path / "written"
+    file.write_bytes(pickle.dumps(to_state_dict(expected)))
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     monkeypatch.setitem(PUBLISHED, "relaynet", PUBLISHED["relaynet"]._replace(sha256=digest))
     file.rename(tmp_path / f"relaynet-{digest[:8]}.model")
@@ -97,24 +77,3 @@ def test_a_file_like_the_published_one_is_read_without_pytorch(tmp_path, monkeyp
     assert said.endswith("/LICENSE). Not for clinical use; one scan was compared.\n")
     picture = zoo.from_pretrained("relaynet", statistics="picture", **options)
     assert not mx.allclose(picture(x), expected(x), atol=0.1)
-
-
-if RELAYNET.is_dir():  # not in CI
-
-    @pytest.mark.external
-    @pytest.mark.parametrize("statistics", ["picture", "stored"])
-    def test_the_published_weights_give_what_pytorch_gives(statistics):
-        """On columns of the scan, because it takes MLX minutes on the CPU."""
-        torch = pytest.importorskip("torch")
-        from helpers.retina_twin import ReLayNetTwin
-
-        state = read_state(RELAYNET / "relaynet_epoch16.model")
-        model = zoo.from_pytorch("relaynet", state, statistics=statistics)
-        twin = ReLayNetTwin(64, statistics=statistics).eval()
-        twin.load_state_dict({name: torch.tensor(value) for name, value in state.items()}, strict=False)
-        scan = np.asarray(Image.open(RELAYNET / "scan.png"))[:, 200:264]
-        with torch.no_grad():
-            expected = twin(torch.from_numpy(scan[None, None] / np.float32(255)))[0].movedim(0, -1).numpy()
-        found = np.array(model(model.preprocess(scan)))[0]
-        assert (found.argmax(-1) == expected.argmax(-1)).mean() > 0.9999
-        assert np.abs(found - expected).mean() < 1e-6 * np.ptp(expected)

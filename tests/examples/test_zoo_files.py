@@ -18,7 +18,6 @@ import yaml
 from helpers.programs import ROOT
 from helpers.small_models import SMALL, save_state, sizes_of, small_model
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo.fastsurfer import resize
 from mlx_unpool_zoo.near_ties import pooled_indices
 from mlx_unpool_zoo.pytorch import to_state_dict
 
@@ -174,17 +173,6 @@ def test_the_page_has_the_number_of_parameters_of_every_model():
         counts = [sum(v.size for _, v in tree_flatten(m.trainable_parameters())) for m in models]
         assert [f"{count:,}" for count in counts] == rows.pop(name), name
     assert (rows, {name.partition(",")[0] for name in SMALL}) == ({}, set(zoo.MODELS))
-
-
-@pytest.mark.external
-@pytest.mark.parametrize("size", [(48, 64), (20, 25), (7, 90)])
-def test_resize_gives_what_pytorch_gives(size):
-    torch = pytest.importorskip("torch")
-    from helpers.pytorch_twins import first_to_last, last_to_first
-
-    x = np.random.default_rng(0).normal(size=(2, 33, 41, 3)).astype(np.float32)
-    expected = torch.nn.functional.interpolate(last_to_first(x), size, mode="bilinear", align_corners=False)
-    assert np.abs(np.array(resize(mx.array(x), size)) - first_to_last(expected)).max() < 5e-6
 
 
 class Port(nn.Module):

@@ -1,16 +1,7 @@
 """Read files of weights without the frameworks that wrote them. No code in a file is run or imported.
 
-``read_checkpoint(path)`` returns the content of a file, whatever its ending:
-
-- ``torch.save``, in the zip format or the one before PyTorch 1.6: what was saved. Tensors are NumPy arrays
-  (views of the content of the file), those of bfloat16 with the dtype ``BFLOAT16``. Objects of other
-  classes, such as the modules of a whole pickled model, are ``Foreign``.
-- safetensors: a dict of MLX arrays.
-- TensorFlow Lite: see ``read_tflite``.
-
-``state_of(checkpoint)`` returns the state dict in it, ``arrays_of(state)`` its arrays as NumPy arrays, and
-``read_state(path)`` does all three. All raise a ValueError of one line if the content is damaged or is
-something else; only that of ``read_state`` has the path.
+All functions raise a ValueError of one line if the content is damaged or is something else; only that of
+``read_state`` has the path.
 """
 
 from __future__ import annotations
@@ -67,9 +58,14 @@ def read_state(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def read_checkpoint(path: str | Path) -> Any:
-    """Read a file of weights; see the description of this module.
+    """Read a file of weights, whatever its ending.
 
     It needs the memory of the file. Sizes in the file are checked before anything is allocated for them.
+
+    Returns:
+        What ``torch.save`` saved: tensors are NumPy arrays (views of the content of the file), those of
+        bfloat16 with the dtype ``BFLOAT16``, and objects of other classes are ``Foreign``. A dict of MLX
+        arrays for safetensors; for TensorFlow Lite see ``read_tflite``.
     """
     path = Path(path)
     if not path.is_file():

@@ -1,14 +1,5 @@
 """The networks of FastSurfer: segmentation of the brain, cerebellum and hypothalamus in slices of a scan.
 
-FastSurferCNN: Henschel et al., "FastSurfer - A fast and accurate deep learning based neuroimaging pipeline",
-    NeuroImage 2020.
-FastSurferVINN: Henschel, Kügler and Reuter, "FastSurferVINN: Building resolution-independence into deep
-    learning segmentation methods", NeuroImage 2022.
-CerebNet: Faber et al., "CerebNet: A fast and reliable deep-learning pipeline for detailed cerebellum
-    sub-segmentation", NeuroImage 2022.
-HypVINN: Estrada et al., "FastSurfer-HypVINN: Automated sub-segmentation of the hypothalamus and adjacent
-    structures on high-resolutional brain MRI", Imaging Neuroscience 2023.
-
 Parameters are named as in Deep-MI/FastSurfer. The channels of an input are seven neighbouring slices; the one
 in the middle is segmented. Feature maps within a block, and those of the encoder and the decoder, are
 combined by their elementwise maximum.
@@ -27,7 +18,7 @@ import numpy as np
 from .about import CITATIONS, RESEARCH, Facts, Size, scaled_input
 from .classes import CEREBNET, FASTSURFER
 from .layers import BatchNorm
-from .stages import FourStages
+from .stages import Stages
 
 # fmt: off
 WITHOUT_EFFECT = frozenset([
@@ -89,19 +80,25 @@ class CompetitiveBlock(nn.Module):
         return self[f"{self.norm}{self.last + 1}"](self[f"conv{self.last}"](x))
 
 
-def add_competitive_blocks(model: FourStages, inputs: int, convolutions: int = 4) -> None:
-    """Add the blocks of a FastSurferCNN for an input of so many channels."""
-    config, filters = model.config, model.config["num_filters"]
-    kernel = config["kernel_h"], config["kernel_w"]
+class CompetitiveNetwork(Stages):
+    """What the networks have in common: competitive blocks, combined with those of the encoder."""
 
-    def block(inputs: int = filters, start: str = "compete") -> CompetitiveBlock:
-        options: Any = {"stride": config["stride_conv"], "start": start, "convolutions": convolutions}
-        return CompetitiveBlock(inputs, filters, kernel, **options)
+    def add_competitive_blocks(self, inputs: int, convolutions: int = 4) -> None:
+        """Add the blocks of a FastSurferCNN for an input of so many channels."""
+        config, filters = self.config, self.config["num_filters"]
+        kernel = config["kernel_h"], config["kernel_w"]
 
-    model.add_blocks(block(inputs, "normalise"), block, block)
+        def block(inputs: int = filters, start: str = "compete") -> CompetitiveBlock:
+            options: Any = {"stride": config["stride_conv"], "start": start, "convolutions": convolutions}
+            return CompetitiveBlock(inputs, filters, kernel, **options)
+
+        self.add_blocks(block(inputs, "normalise"), block, block)
+
+    def combine(self, x: mx.array, skip: mx.array) -> mx.array:
+        return mx.maximum(x, skip)
 
 
-class FastSurferCNN(FourStages):
+class FastSurferCNN(CompetitiveNetwork):
     """FastSurferCNN: segments slices of T1-weighted head scans; four pooling and four unpooling layers.
 
     ``FastSurferCNN()(slices)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7).
@@ -136,7 +133,7 @@ class FastSurferCNN(FourStages):
         kernel_w: Size = 5, kernel_c: Size = 1, stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2,
     ) -> None:  # fmt: skip
         super().__init__(num_channels)
-        add_competitive_blocks(self, num_channels, self.convolutions)
+        self.add_competitive_blocks(num_channels, self.convolutions)
 
 
 class CerebNet(FastSurferCNN):
@@ -177,7 +174,7 @@ class CerebNet(FastSurferCNN):
         super().__init__(**self.config)
 
 
-class FastSurferVINN(FourStages):
+class FastSurferVINN(CompetitiveNetwork):
     """FastSurferVINN: a FastSurferCNN between two resizings, for scans of any resolution.
 
     Feature maps are resized to a resolution of 1 mm, processed by the FastSurferCNN, resized to that of the
@@ -219,7 +216,7 @@ class FastSurferVINN(FourStages):
         interpolation_mode: Literal["bilinear"] = "bilinear", crop_position: Literal["top_left"] = "top_left",
     ) -> None:  # fmt: skip
         super().__init__(num_channels)
-        add_competitive_blocks(self, num_filters_interpol)
+        self.add_competitive_blocks(num_filters_interpol)
         # As in the authors' code, ``width`` is the number of rows and ``height`` that of columns.
         self.inner_size = (width, height)
         options: Any = {"kernel_size": (kernel_h, kernel_w), "stride": stride_conv, "norm": "gn"}
@@ -229,7 +226,7 @@ class FastSurferVINN(FourStages):
         both = num_filters + num_filters_interpol
         self.outp_block = CompetitiveBlock(both, num_filters, start="activate", **options)
 
-    def __call__(self, x: mx.array, scale_factor: Any = 1.0, scale_factor_out: Any = None) -> mx.array:
+    def __call__(self, x: mx.array, scale_factor: Any = 1.0) -> mx.array:
         """Class scores of slices at the resolution of the scan.
 
         Args:
@@ -238,42 +235,18 @@ class FastSurferVINN(FourStages):
                 voxel size. One number for all images, one per image, (N,) or (N, 1), or two per image,
                 (N, 2), for rows and columns. Sizes are computed in float32 from float32 and MLX arrays,
                 otherwise in float64: a size can depend on the last bit.
-            scale_factor_out: The same for the output, if its resolution is different.
 
         Returns:
             (N, H, W, num_classes)
         """
         self.check_input(x)
-        return self.resized(self.inp_block(x), scale_factor, scale_factor_out)
+        return self.resized(self.inp_block(x), scale_factor)
 
-    def resized(self, skip: mx.array, scale_factor: Any, scale_factor_out: Any) -> mx.array:
+    def resized(self, skip: mx.array, scale_factor: Any) -> mx.array:
         """Class scores from the output of the first block."""
-        scales = per_image(scale_factor, len(skip))
-        inside, used = self.zoom(skip, scales, self.inner_size)
-        inside = self.features(inside)
-        back = used
-        if scale_factor_out is not None:
-            wanted = per_image(scale_factor_out, len(skip))
-            back = [[type(s)(w * u / s) for w, u, s in zip(*image)] for image in zip(wanted, used, scales)]
-        inverse = [[type(factor)(1) / factor for factor in image] for image in back]
-        outside, _ = self.zoom(inside, inverse, skip.shape[1:3])
+        inside, scales = zoom(skip, per_image(scale_factor, len(skip)), self.inner_size)
+        outside, _ = zoom(self.features(inside), 1 / scales, skip.shape[1:3])
         return self.classifier(self.outp_block(mx.concatenate([outside, skip], axis=-1)))
-
-    def zoom(
-        self, x: mx.array, scales: list[list[Any]], target: Sequence[int]
-    ) -> tuple[mx.array, list[list[Any]]]:
-        """Images resized by one factor each and cropped or padded to a size, and the exact factors."""
-        count = 1 if all(scale == scales[0] for scale in scales) else len(x)  # one call for all images
-        pairs = [self.zoom_alike(part, scale, target) for part, scale in zip(mx.split(x, count), scales)]
-        return mx.concatenate([part for part, _ in pairs]), [used for _, used in pairs] * (len(x) // count)
-
-    def zoom_alike(self, x: mx.array, scale: list[Any], target: Sequence[int]) -> tuple[mx.array, list[Any]]:
-        """Images resized by the same factors of rows and columns."""
-        axes = [fitted(*axis) for axis in zip(x.shape[1:3], target, scale)]
-        (rows, height, row_scale), (columns, width, column_scale) = axes
-        x = resize(x[:, :rows, :columns], (height, width))
-        x = mx.pad(x, [(0, 0), (0, target[0] - height), (0, target[1] - width), (0, 0)])
-        return x, [row_scale, column_scale]
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -330,18 +303,12 @@ class HypVINN(FastSurferVINN):
             )
         self.mod_weights = mx.full((2,), 0.5)
 
-    def __call__(  # type: ignore[override]
-        self,
-        x: mx.array,
-        scale_factor: Any = 1.0,
-        weight_factor: Any = (0.5, 0.5),
-        scale_factor_out: Any = None,
-    ) -> mx.array:
+    def __call__(self, x: mx.array, scale_factor: Any = 1.0, weight_factor: Any = (0.5, 0.5)) -> mx.array:
         """Class scores of slices at the resolution of the scan.
 
         Args:
             x: Slices (N, H, W, num_channels).
-            scale_factor, scale_factor_out: As for ``FastSurferVINN``.
+            scale_factor: As for ``FastSurferVINN``.
             weight_factor: The weights of T1 and T2, (2,) or (N, 2), the same for all images.
 
         Returns:
@@ -357,26 +324,38 @@ class HypVINN(FastSurferVINN):
         weights = mx.array(pairs[0]) if 1 in pairs[0] else learnt
         first, second = mx.split(x, 2, axis=-1)
         skip = weights[0] * self.m1_inp_block(first) + weights[1] * self.m2_inp_block(second)
-        return self.resized(skip, scale_factor, scale_factor_out)
+        return self.resized(skip, scale_factor)
 
 
-def per_image(scale: Any, count: int) -> list[list[Any]]:
+def per_image(scale: Any, count: int) -> np.ndarray:
     """The factors of rows and columns for each image: float32 for float32 and MLX arrays, else float64."""
     array: Any = np.asarray(scale)
     single = isinstance(scale, mx.array) or array.dtype == np.float32
     array = array.astype(np.float32 if single else np.float64)
-    if array.ndim == 1 and len(array) == 2 != count and count == 1:
+    if array.shape == (2,) and count == 1:
         array = array[None]  # rows and columns of the only image
     if array.ndim < 2:
         array = array.reshape(-1, 1)
-    if array.ndim != 2 or array.shape[0] not in (1, count) or array.shape[1] not in (1, 2):
+    fits = array.ndim == 2 and array.shape[0] in (1, count) and array.shape[1] in (1, 2)
+    if not (fits and (np.isfinite(array) & (array > 0)).all()):
         raise ValueError(
-            f"[FastSurferVINN] 'scale_factor' must be a number, ({count},), ({count}, 1) or ({count}, 2), "
-            f"but its shape is {np.shape(scale)}."
+            f"[FastSurferVINN] 'scale_factor' must be positive: a number, ({count},), ({count}, 1) or "
+            f"({count}, 2), but got {array.tolist()}."
         )
-    if not (np.isfinite(array) & (array > 0)).all():
-        raise ValueError(f"[FastSurferVINN] 'scale_factor' must be positive, but got {array.tolist()}.")
-    return [list(row) for row in np.broadcast_to(array, (count, 2))]
+    return np.broadcast_to(array, (count, 2))
+
+
+def zoom(x: mx.array, scales: np.ndarray, target: Sequence[int]) -> tuple[mx.array, np.ndarray]:
+    """Images resized by about 1 / ``scales`` (N, 2), then cropped or padded to a size; the exact factors."""
+    parts, used = [], []
+    count = 1 if (scales == scales[0]).all() else len(x)  # one call for all images
+    for part, scale in zip(mx.split(x, count), scales):
+        axes = [fitted(*axis) for axis in zip(x.shape[1:3], target, scale)]
+        (rows, columns), (height, width), factors = zip(*axes)
+        part = resize(part[:, :rows, :columns], (height, width))
+        parts.append(mx.pad(part, [(0, 0), (0, target[0] - height), (0, target[1] - width), (0, 0)]))
+        used.append(factors)
+    return mx.concatenate(parts), np.resize(np.array(used, scales.dtype), scales.shape)
 
 
 def fitted(size: int, target: int, scale: Any) -> tuple[int, int, Any]:

@@ -84,15 +84,6 @@ def dilated(mask: np.ndarray, steps: int) -> np.ndarray:
     return mask
 
 
-def dice(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]) -> dict[str, float]:
-    """The Dice coefficients by class name, without the first class; NaN for a class without pixels."""
-    found = {}
-    for number, name in enumerate(class_names[1:], start=1):
-        true, said = truth == number, prediction == number
-        found[name] = float(2 * (true & said).sum() / (true.sum() + said.sum()))
-    return found
-
-
 def segmentation_metrics(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]) -> dict:
     """``iou`` by class name, ``miou``, ``boundary_f_score``, ``pixel_accuracy`` of class maps ([N,] H, W).
 

@@ -6,7 +6,6 @@ import inspect
 import re
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -322,10 +321,8 @@ class Model(nn.Module):
             model.about.classes = model.about.classes or table
             model.set_weights(model.sanitize(state, strict=strict), dtype, strict)
         except (ValueError, TypeError) as error:
-            others = [n for n, kind in MODELS.items() if kind is not cls and kind.fits(state)]
-            hint = f" The weights look like those of {' or '.join(others)}." * bool(others)
-            if not others and cls.facts.names_of and re.search("missing: |not used: ", str(error)):
-                hint = f" The names must be those of {cls.facts.names_of}."
+            hint = f" The names must be those of {cls.facts.names_of}." * bool(cls.facts.names_of)
+            hint = hint if re.search("missing: |not used: ", str(error)) else ""
             raise ValueError(f"{error}{hint}") from None
         return model
 
@@ -349,17 +346,6 @@ class Model(nn.Module):
         return cls(**file | inferred | passed)
 
     @classmethod
-    def fits(cls, state: dict[str, np.ndarray]) -> bool:
-        """Whether a state dict has exactly the parameters of this model."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                cls._inferred(state, {}, {}).sanitize(state)
-            except (ValueError, TypeError):
-                return False
-        return True
-
-    @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """The arguments that can be inferred from the shapes of a state dict."""
         raise NotImplementedError
@@ -367,7 +353,7 @@ class Model(nn.Module):
     @classmethod
     def state_from(cls, checkpoint: Any) -> dict[str, np.ndarray]:
         """The arrays in a checkpoint, with the names of ``Model.pytorch_names``."""
-        return cls.canonical(arrays_of(pytorch.without_module(state_of(checkpoint))))
+        return cls.canonical(arrays_of(state_of(checkpoint)))
 
     @classmethod
     def canonical(cls, state: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -93,46 +92,31 @@ WRAPPERS = ("_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_orig_mod", "
 def without_additions(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
     """A state dict whose names have no prefix such as ``model.`` and no parts that wrappers insert.
 
-    A prefix is removed if names then are wanted, and no name is wanted with it; a part inside the names, too.
-    A state dict with all wanted names stays as it is.
+    They are removed if more names then are wanted, so a state dict with all wanted names stays as it is.
 
     Raises:
-        ValueError: If this is the case for two of them, or if two names become one.
+        ValueError: If two prefixes or parts would do, or if two names become one.
     """
     known, names, removed = set(wanted), list(state), list[str]()
-    if known <= state.keys():
-        return dict(state)
     bare = [n if n in known else ".".join(p for p in n.split(".") if p not in WRAPPERS) for n in names]
-    counts, others = additions(names, known), additions(bare, known)
-    if max(others.values(), default=0) > max(counts.values(), default=0) and len({*bare}) == len(bare):
+    (count, best), (count_of_bare, best_of_bare) = additions(names, known), additions(bare, known)
+    if count_of_bare > count:
         removed = [f"{part}." for part in WRAPPERS if any(part in name.split(".") for name in names)]
-        names, counts = bare, others
-    fitting = {}
-    for addition in [a for a, count in counts.items() if count == len(known)] or counts:
-        after = [shortened(name, addition) for name in names]
-        changed = {old: new for old, new in zip(names, after) if old != new}
-        often = Counter(after)
-        if twice := [old for old, new in changed.items() if often[new] > 1 and new in known]:
-            old, new = twice[0], changed[twice[0]]
-            raise ValueError(f"the weights have both {old!r} and {new!r}: pass only one of them.")
-        if changed and known.isdisjoint(changed):
-            fitting[addition.lstrip(".")] = after
-    if len(fitting) > 1:
-        both = " and without ".join(map(repr, sorted(fitting)[:3]))
+        names, best = bare, best_of_bare
+    if len(best) > 1:
+        both = " and without ".join(repr(addition.lstrip(".")) for addition in sorted(best)[:3])
         raise ValueError(
             f"the names of the weights fit without {both}: pass only the arrays with one of them."
         )
-    for addition, after in fitting.items():
-        names, removed = after, [*removed, addition]
+    for addition in best:
+        names, removed = [shortened(name, addition) for name in names], [*removed, addition.lstrip(".")]
+    often = Counter(names)
+    for old, new in zip(state, names):
+        if old != new and often[new] > 1 and new in known:
+            raise ValueError(f"the weights have both {old!r} and {new!r}: pass only one of them.")
     if removed and removed != ["module."]:  # of DataParallel alone, which everybody expects
         warn(f"Removed {' and '.join(map(repr, removed))} from the names of the weights.")
     return dict(zip(names, state.values()))
-
-
-def without_module(state: Mapping[str, Any]) -> dict[str, Any]:
-    """A state dict without the prefix ``module.`` of ``DataParallel``, for a model that has no such names."""
-    short = {name.removeprefix("module."): value for name, value in state.items()}
-    return short if len(short) == len(state) else dict(state)
 
 
 def shortened(name: str, addition: str) -> str:
@@ -140,25 +124,23 @@ def shortened(name: str, addition: str) -> str:
     return name.replace(addition, ".") if addition.startswith(".") else name.removeprefix(addition)
 
 
-def additions(names: Sequence[str], known: Collection[str]) -> dict[str, int]:
-    """What can be removed from names, and how many then are known.
+def additions(names: Sequence[str], known: Collection[str]) -> tuple[int, list[str]]:
+    """How many of the known names there are without the best prefix or part, and what may be this best one.
 
-    These are parts inside the names if most are known, and otherwise prefixes. A prefix that fits fewer names
-    than a longer or shorter one is left out, as ``net.1.`` for ``net.1.0.weight``.
+    One that a known name has is left out, and so is one that changes names as another one does.
     """
-    counts = Counter[str]()
+    fitting, found = set(names).intersection(known), dict[str, set[str]]()
     for name in names:
         pieces = name.split(".")
-        starts = {"".join(f"{piece}." for piece in pieces[:n]) for n in range(len(pieces))}
-        inside = {f".{piece}." for piece in pieces[1:-1] if not piece.isdigit()}
-        counts.update(text for text in starts | inside if shortened(name, text) in known)
-    prefixes = {text: count for text, count in counts.items() if not text.startswith(".")}
-    if counts[""] >= max(prefixes.values(), default=0):
-        return {text: count for text, count in counts.items() if text[:1] in ("", ".")}
-    for short, long in itertools.permutations(prefixes, 2):
-        if long.startswith(short) and counts[short] != counts[long]:
-            prefixes.pop(min(short, long, key=counts.__getitem__), None)
-    return prefixes
+        starts = ["".join(f"{piece}." for piece in pieces[:n]) for n in range(1, len(pieces))]
+        inside = [f".{piece}." for piece in pieces[1:-1] if not piece.isdigit()]
+        for text in starts + inside:
+            if shortened(name, text) in known:
+                found.setdefault(text, set(fitting)).add(shortened(name, text))
+    usable = [text for text in found if all(shortened(name, text) == name for name in fitting)]
+    count = max((len(found[text]) for text in usable), default=len(fitting))
+    best = [text for text in usable if len(found[text]) == count > len(fitting)]
+    return count, list({tuple(shortened(name, text) for name in names): text for text in best}.values())
 
 
 def fold_weights(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

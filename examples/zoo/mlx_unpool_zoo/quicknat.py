@@ -1,9 +1,8 @@
 """QuickNAT: segmentation of 27 structures of the brain in single slices of a T1-weighted scan.
 
-Roy et al., "QuickNAT: A fully convolutional network for quick and accurate segmentation of neuroanatomy",
-NeuroImage 2019, with the squeeze-and-excitation blocks of Roy, Navab and Wachinger, "Concurrent spatial and
-channel squeeze and excitation in fully convolutional networks", MICCAI 2018. Parameters are named as in
-ai-med/quickNAT_pytorch with ai-med/nn-common-modules.
+With the squeeze-and-excitation blocks of Roy, Navab and Wachinger, "Concurrent spatial and channel squeeze
+and excitation in fully convolutional networks", MICCAI 2018. Parameters are named as in
+ai-med/quickNAT_pytorch.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pydantic import Field
 
 from .about import CITATIONS, RESEARCH, Facts, Size, scaled_input
 from .layers import BatchNorm
-from .stages import FourStages
+from .stages import Stages
 
 SEBlock = Literal["NONE", "CSE", "SSE", "CSSE"]
 
@@ -96,7 +95,7 @@ class DenseBlock(nn.Module):
         return self.drop_out(self.SELayer(x) if "SELayer" in self else x)
 
 
-class QuickNAT(FourStages):
+class QuickNAT(Stages):
     """QuickNAT: densely connected blocks, four pooling and four unpooling layers; slices of any size.
 
     ``QuickNAT()(slices)`` returns class scores (N, H, W, 33) of slices (N, H, W, 1).
@@ -152,9 +151,6 @@ class QuickNAT(FourStages):
 
     def run_block(self, name: str, x: mx.array) -> mx.array:
         return self[name].excited(x)
-
-    def combine(self, x: mx.array, skip: mx.array) -> mx.array:
-        return mx.concatenate([skip, x], axis=-1)
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """ReLayNet (Guha Roy and others, 2017): finds the layers of the retina in an OCT scan.
 
-Three blocks with a pool, a bottleneck and three blocks that get unpooled features and those of the encoder.
 Parameters are named as in ai-med/relaynet_pytorch, whose scans are transposed: their rows are the columns of
 the eye. Here scans are upright, so the kernels are transposed when weights are converted, in both directions.
 """
@@ -14,11 +13,9 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from mlx_unpool import MaxPool2d, MaxUnpool2d
-
 from .about import CITATIONS, Facts, Size, scaled_input
-from .layers import BatchNorm, Classifier, statistics_of
-from .model import Model
+from .layers import BatchNorm, statistics_of
+from .stages import Stages
 
 Statistics = Literal["picture", "stored"]
 # From top to bottom, as named in the paper.
@@ -60,7 +57,7 @@ class Block(nn.Module):
         return self.prelu(self.batchnorm(self.conv(x)))
 
 
-class ReLayNet(Model):
+class ReLayNet(Stages):
     """ReLayNet: three pooling and three unpooling layers, for the layers of the retina in OCT scans.
 
     ``ReLayNet()(scans)`` returns class scores (N, H, W, 9) of upright grey scans (N, H, W, 1) with values
@@ -83,6 +80,8 @@ class ReLayNet(Model):
     """
 
     model_type: ClassVar[str] = "relaynet"
+    decoders: ClassVar[tuple[str, ...]] = ("decode1", "decode2", "decode3")
+    first_weight: ClassVar[str] = "encode1.conv.weight"
     facts: ClassVar[Facts] = Facts(
         paper="Guha Roy et al., ReLayNet, Biomedical Optics Express 8 (2017), 3627-3642",
         citation=CITATIONS["roy2017relaynet"],
@@ -109,30 +108,10 @@ class ReLayNet(Model):
         def block(inputs: int) -> Block:
             return Block(inputs, num_filters, (kernel_h, kernel_w), statistics)
 
-        self.encode1 = block(num_channels)
-        self.encode2, self.encode3, self.bottleneck = (block(num_filters) for _ in range(3))
-        self.decode1, self.decode2, self.decode3 = (block(2 * num_filters) for _ in range(3))
-        self.classifier = Classifier(num_filters, num_classes, 1, 1)
-        self.pool = MaxPool2d(2, return_indices=True, index_format="window")
-        self.unpool = MaxUnpool2d.from_pool(self.pool)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        """Class scores (N, H, W, num_classes) of scans (N, H, W, num_channels)."""
-        self.check_input(x)
-        stages = []
-        for block in (self.encode1, self.encode2, self.encode3):
-            skip = block(x)
-            x, indices = self.pool(skip)
-            stages.append((skip, indices))
-        x = self.bottleneck(x)
-        for block in (self.decode1, self.decode2, self.decode3):
-            skip, indices = stages.pop()
-            full = self.unpool(x, indices, output_size=skip.shape)
-            x = block(mx.concatenate([skip, full], axis=-1))
-        return self.classifier(x)
+        self.add_blocks(block(num_channels), lambda: block(num_filters), lambda: block(2 * num_filters))
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        filters, channels, width, height = state["encode1.conv.weight"].shape
-        sizes = {"num_channels": channels, "num_filters": filters, "kernel_h": height, "kernel_w": width}
-        return sizes | {"num_classes": len(state["classifier.conv.weight"])}
+        found = super().config_of(state)
+        del found["kernel_c"]
+        return found | {"kernel_h": found["kernel_w"], "kernel_w": found["kernel_h"]}

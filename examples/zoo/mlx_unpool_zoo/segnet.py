@@ -24,6 +24,8 @@ from .layers import BatchNorm
 from .model import Model
 
 VGG16 = [64, 128, 256, 512, 512]  # channels of each stage in the paper
+# The convolutions of each stage in torchvision's vgg16_bn; a normalisation follows each.
+FEATURES = ((0, 3), (7, 10), (14, 17, 20), (24, 27, 30), (34, 37, 40))
 Decoder = Literal["unpool", "nearest", "bilinear", "skip"]
 Norm = Literal["batch", "group"]
 DECODERS, NORMS = get_args(Decoder), get_args(Norm)
@@ -203,24 +205,17 @@ class SegNet(Model):
     @classmethod
     def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Rename parameters of torchvision's ``vgg16_bn`` to the encoder's and drop its classifier."""
-        layers: dict[int, dict[str, np.ndarray]] = {}
+        names = {}
+        for stage, numbers in enumerate(FEATURES):
+            for block, number in enumerate(numbers):
+                names[number] = f"encoder.{stage}.{block}.conv"
+                names[number + 1] = f"encoder.{stage}.{block}.norm"
+        renamed = {}
         for name, value in state.items():
-            if match := re.fullmatch(r"features\.(\d+)\.(\w+)", name):
-                layers.setdefault(int(match[1]), {})[match[2]] = value
-        if not layers:
-            return state
-        convolutions = sorted(
-            n for n, layer in layers.items() if "weight" in layer and layer["weight"].ndim > 1
-        )
-        renamed: dict[str, np.ndarray] = {}
-        stage = block = 0
-        for number, after in zip(convolutions, [*convolutions[1:], None]):
-            for part, at in (("conv", number), ("norm", number + 1)):
-                values = layers.get(at, {})
-                renamed |= {f"encoder.{stage}.{block}.{part}.{kind}": v for kind, v in values.items()}
-            # Each convolution, normalisation, ReLU and pooling has a number.
-            stage, block = (stage, block + 1) if after == number + 3 else (stage + 1, 0)
-        return renamed
+            if match := re.fullmatch(r"(?:module\.)?features\.(\d+)\.(\w+)", name):
+                number, kind = int(match[1]), match[2]
+                renamed[f"{names.get(number, f'features.{number}')}.{kind}"] = value
+        return renamed or state
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:

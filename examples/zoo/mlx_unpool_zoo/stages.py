@@ -1,4 +1,4 @@
-"""Networks with four pooling and four unpooling layers: what FastSurfer's networks and QuickNAT share."""
+"""Networks of blocks with pooling and unpooling layers: FastSurfer's networks, QuickNAT and ReLayNet."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .layers import Classifier
 from .model import Model
 
 
-class FourStages(Model):
-    """An encoder and a decoder of four blocks each, with a bottleneck between them and a classifier."""
+class Stages(Model):
+    """An encoder and a decoder with the same number of blocks, a bottleneck between them and a classifier."""
 
     # Names of the decoder's blocks in the order of the forward pass, and of the first convolution's weight.
     decoders: ClassVar[tuple[str, ...]] = ("decode4", "decode3", "decode2", "decode1")
@@ -27,26 +27,31 @@ class FourStages(Model):
     ) -> None:
         """Add the blocks; the functions return a new one for the rest of the encoder and for the decoder."""
         self.encode1 = first
-        for name in ("encode2", "encode3", "encode4", "bottleneck"):
+        for name in (*self.encoders()[1:], "bottleneck"):
             self[name] = encoder()
         for name in self.decoders:
             self[name] = decoder()
-        shared = self.config["num_filters"], self.config["num_classes"]
-        self.classifier = Classifier(*shared, self.config["kernel_c"], self.config["stride_conv"])
-        window = self.config["pool"], self.config["stride_pool"]
+        config = {"kernel_c": 1, "stride_conv": 1, "pool": 2, "stride_pool": 2} | self.config
+        shared = config["num_filters"], config["num_classes"]
+        self.classifier = Classifier(*shared, config["kernel_c"], config["stride_conv"])
+        window = config["pool"], config["stride_pool"]
         self.maxpool = MaxPool2d(*window, return_indices=True, index_format="window")
         self.unpool = MaxUnpool2d.from_pool(self.maxpool)
 
+    def encoders(self) -> list[str]:
+        """The names of the encoder's blocks."""
+        return [f"encode{number}" for number in range(1, len(self.decoders) + 1)]
+
     def __call__(self, x: mx.array) -> mx.array:
-        """Class scores (N, H, W, num_classes) of slices (N, H, W, num_channels)."""
+        """Class scores (N, H, W, num_classes) of images (N, H, W, num_channels)."""
         self.check_input(x)
         return self.classifier(self.features(x))
 
     def features(self, x: mx.array) -> mx.array:
         """The output of the decoder: (N, H, W, num_filters)."""
         stages = []
-        for number in range(1, 5):
-            skip = self.run_block(f"encode{number}", x)
+        for name in self.encoders():
+            skip = self.run_block(name, x)
             x, indices = self.maxpool(skip)
             stages.append((skip, indices))
         x = self.bottleneck(x)
@@ -61,7 +66,7 @@ class FourStages(Model):
 
     def combine(self, x: mx.array, skip: mx.array) -> mx.array:
         """Combine unpooled features with those of the encoder."""
-        return mx.maximum(x, skip)
+        return mx.concatenate([skip, x], axis=-1)
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
