@@ -43,10 +43,6 @@ class DrawnScenes(Pictures):
         """The weight of each class: less for the background, which has most pixels."""
         return np.array([0.2, *[1] * len(DIGITS)], np.float32)
 
-    def absent_classes(self) -> list[str]:
-        """None: every class is drawn."""
-        return []
-
     def summary(self) -> str:
         """A description."""
         return "new scenes in each step"

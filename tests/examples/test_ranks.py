@@ -13,8 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import mlx.core as mx
-import mlx.nn as nn
-import mlx.optimizers as optim
 import numpy as np
 import pytest
 from helpers.faults import ctrl_c_raises
@@ -155,17 +153,6 @@ def test_two_processes_train_on_pictures_and_if_one_is_killed_the_best_model_is_
     assert re.fullmatch(r"Another process has ended: .*\. Start all again with --resume\.", line)
     assert from_pretrained(folder / "machine-0" / "segnet").about.classes
     assert not (folder / "machine-1").exists()
-
-
-def test_a_compiled_step_gives_the_same_weights(tmp_path):
-    def trained(**options: bool) -> np.ndarray:
-        mx.random.seed(0)
-        model, batches = nn.Linear(2, 1), iter([(mx.ones((1, 2)),)] * 3)
-        loss_of = lambda model, x: model(x).square().sum()
-        training.train(model, optim.SGD(0.1), loss_of, batches, 3, tmp_path / "checkpoint", **options)
-        return np.array(model.weight)
-
-    assert np.abs(trained(compiled=True) - trained()).max() < 1e-6
 
 
 def test_a_batch_that_cannot_be_divided_is_refused(monkeypatch):
