@@ -12,23 +12,21 @@ import argparse
 from contextlib import ExitStack
 from pathlib import Path
 
-from mlx_unpool_zoo.commands.command_line import extra, run_program
+from mlx_unpool_zoo.commands.command_line import extra, parser_of, run_program
 
 with extra("examples"):
-    import mlx.core as mx
     import mlx_unpool_zoo as zoo
     import nibabel
     import numpy as np
     from brain_volumes import (
-        LABELS,
+        CLASSES,
         PLANES,
         SIZE,
         THICKNESS,
-        add_plane,
         colour_table,
         conform,
         read_scan,
-        sagittal_channels,
+        scores_of,
         split_hemispheres,
         with_both_hemispheres,
     )
@@ -39,7 +37,6 @@ with extra("examples"):
     from mlx_unpool_zoo.files import checksum, replacing
     from nibabel.spatialimages import SpatialImage
     from nilearn.image import resample_to_img
-    from tqdm import tqdm
 
 PUBLISHED = "https://zenodo.org/records/10390573"
 RESULTS = "scan.mgz", "labels.mgz", "labels.nii.gz", "labels.txt", "labels.png"
@@ -57,7 +54,7 @@ WEIGHTS = f"""weights:
   are converted as fastsurfer_cnn. Not for clinical use."""
 
 
-def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
+def load_models(folder: Path) -> dict[str, zoo.Model]:
     """Load the network of each plane from the subfolder with its name.
 
     Raises:
@@ -72,16 +69,15 @@ def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
             f"'python -m mlx_unpool_zoo convert fastsurfer_vinn FILE {folder}/PLANE'; see --help."
         )
     models = {name: zoo.from_pretrained(folder / name) for name in CHECKPOINTS}
+    names: dict[str, str] = {}
     for name, model in models.items():
-        expected = [len(classes)]
-        if name == "sagittal":
-            expected.append(max(sagittal_channels(classes)) + 1)
+        expected = [79, 51] if name == "sagittal" else [79]
         slices, found = model.config.get("num_channels"), model.config.get("num_classes")
         if slices != THICKNESS or found not in expected:
             raise ValueError(
                 f"{folder / name} must contain a network for {THICKNESS} slices and "
-                f"{' or '.join(map(str, expected))} classes, but it is a {model.model_type} for {slices} "
-                f"and {found}."
+                f"{' or '.join(map(str, expected))} classes, but it is a {model.model_type} for "
+                f"{slices} and {found}."
             )
         if model.about.plane != name:
             raise ValueError(
@@ -89,9 +85,7 @@ def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
                 f"Convert the weights for {name} slices into this folder, with --plane {name} if the file "
                 "name does not contain the plane."
             )
-    sums: dict[str, str] = {}
-    for name, model in models.items():
-        same = sums.setdefault(checksum(dict(tree_flatten(model.parameters())), {}), name)
+        same = names.setdefault(checksum(dict(tree_flatten(model.parameters())), {}), name)
         if same != name:
             raise ValueError(
                 f"{folder / same} and {folder / name} must have different weights, but they are the same."
@@ -99,23 +93,9 @@ def load_models(folder: Path, classes: list[dict]) -> dict[str, zoo.Model]:
     return models
 
 
-def scores_of(
-    volume: np.ndarray, models: dict[str, zoo.Model], classes: list[dict], batch: int
-) -> np.ndarray:
-    """The weighted sums (X, Y, Z, classes) of the scores of the three planes for a conformed scan."""
-    sums = np.zeros((*volume.shape, len(classes)), np.float16)
-    for plane in PLANES:
-        model = models[plane.name]
-        channels = sagittal_channels(classes) if model.config["num_classes"] != len(classes) else None
-        count = volume.shape[plane.axes[0]]
-        with tqdm(total=count, desc=f"{plane.name:8}", unit="slice", disable=None) as progress:
-            add_plane(sums, volume, plane, model, channels=channels, batch=batch, done=progress.update)
-    return sums
-
-
-def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path) -> None:
+def draw(volume: np.ndarray, labels: np.ndarray, path: Path) -> None:
     """Draw slices in the three planes with coloured labels; the left of the brain is on the right."""
-    brain = labels > 0 if labels.any() else volume >= 0
+    brain, classes = labels > 0 if labels.any() else volume >= 0, with_both_hemispheres()
     numbers = np.searchsorted([entry["label"] for entry in classes], labels)
     show = {  # how each slice is displayed: head up, or face up for axial slices, seen from below
         "coronal": lambda v, n: v[:, :, n].T,
@@ -137,9 +117,7 @@ def draw(volume: np.ndarray, labels: np.ndarray, classes: list[dict], path: Path
     figure.savefig(path, dpi=90)
 
 
-def write(
-    folder: Path, image: SpatialImage, scan: nibabel.MGHImage, labels: np.ndarray, named: list[dict]
-) -> None:
+def write(folder: Path, image: SpatialImage, scan: nibabel.MGHImage, labels: np.ndarray) -> None:
     """Write the results into a folder. No file there changes before all of them are complete."""
     conformed = nibabel.MGHImage(labels, scan.affine)
     with ExitStack() as stack:
@@ -150,23 +128,19 @@ def write(
         # The label of the nearest voxel for each voxel of the scan, 0 outside the labels.
         options = {"interpolation": "nearest", "force_resample": True, "copy_header": False}
         nibabel.save(resample_to_img(nibabel.Nifti1Image(labels, scan.affine), image, **options), nifti)
-        table.write_text(colour_table(named), encoding="utf-8")
-        draw(np.asarray(scan.dataobj), labels, named, picture)
+        table.write_text(colour_table(with_both_hemispheres()), encoding="utf-8")
+        draw(np.asarray(scan.dataobj), labels, picture)
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
-        epilog=WEIGHTS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """Parse and check the command line."""
+    parser = parser_of(None, __doc__.split("\n\n")[0])
+    parser.epilog = WEIGHTS
     add = parser.add_argument
     add("scan", type=Path, help="T1-weighted scan of a head (.nii.gz, .mgz, ...)")
     add("--models", type=Path, default=Path("fastsurfer"), help="folder with one model per plane")
     add("--output", type=Path, default=Path("segmented"), help="output folder (default: segmented)")
-    add("--device", choices=("cpu", "gpu"), help="device (default: MLX's)")
     add("--batch", type=int, default=4, help="slices per batch (default: 4)")
-    add("--labels", type=Path, default=LABELS, help="colour table (default: FastSurfer's)")
     add("--size", type=int, default=SIZE, help=f"voxels along each axis, for tests; default: {SIZE}")
     arguments = parser.parse_args()
     if arguments.batch < 1 or arguments.size < 16 or arguments.size % 16:
@@ -178,18 +152,14 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     """Run the program and return the exit status."""
     arguments = parse_arguments()
-    if arguments.device:
-        mx.set_default_device(getattr(mx, arguments.device))
     image = read_scan(arguments.scan)
-    classes = zoo.read_classes(arguments.labels)
-    models = load_models(arguments.models, classes)
+    models = load_models(arguments.models)
     scan = conform(image, arguments.size)
-    best = scores_of(np.asarray(scan.dataobj), models, classes, arguments.batch).argmax(axis=-1)
-    labels = split_hemispheres(np.array([entry["label"] for entry in classes], np.int16)[best])
-    named = with_both_hemispheres(classes)
-    write(arguments.output, image, scan, labels, named)
+    best = scores_of(np.asarray(scan.dataobj), models, arguments.batch).argmax(axis=-1)
+    labels = split_hemispheres(np.array([entry["label"] for entry in CLASSES], np.int16)[best])
+    write(arguments.output, image, scan, labels)
     found, counts = np.unique(labels[labels > 0], return_counts=True)
-    names = {entry["label"]: entry["name"] for entry in named}
+    names = {entry["label"]: entry["name"] for entry in with_both_hemispheres()}
     for label, count in sorted(zip(found, counts), key=lambda pair: -pair[1])[:5]:
         print(f"{names[label]:32}{count / 1000:9.1f} ml")
     print(f"{len(found)} structures, {counts.sum() / 1000:.1f} ml. Results are in {arguments.output}/.")

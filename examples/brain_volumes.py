@@ -6,7 +6,7 @@ slices; the scores of the three planes are added in float16; the sagittal networ
 from right.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,12 +20,13 @@ from nibabel.openers import ImageOpener
 from nibabel.processing import resample_from_to
 from nibabel.spatialimages import SpatialImage
 from scipy import ndimage
+from tqdm import tqdm
 
 SIZE = 256  # voxels of a conformed scan along each axis
 # From voxels to world coordinates: the first axis points left, the second down, the third to the front.
 ORIENTATION = np.array([[-1, 0, 0], [0, 0, 1], [0, -1, 0]], float)
 THICKNESS = 7  # slices per input; the network segments the middle one
-LABELS = Path(mlx_unpool_zoo.__file__).with_name("fastsurfer_labels.txt")
+CLASSES = mlx_unpool_zoo.FASTSURFER[79]  # of the axial and the coronal network
 NEIGHBOURS = np.ones((3, 3, 3))  # voxels that touch at a corner are connected
 WHITE_MATTER = 2, 41  # left and right
 # Labels of the left cortex that the networks use for both sides; split_hemispheres separates the sides.
@@ -60,7 +61,8 @@ def read_scan(path: Path) -> SpatialImage:
         image.set_filename(path)  # for messages
         values = np.asanyarray(image.dataobj)
     except Exception as error:  # formats and damaged files raise many kinds of errors
-        raise ValueError(f"{path} cannot be read as a volume: {first_line(error)}.") from None
+        reason = (str(error) or type(error).__name__).partition("\n")[0].rstrip(".")
+        raise ValueError(f"{path} cannot be read as a volume: {reason}.") from None
     sizes = image.header.get_zooms()[:3]
     sides = np.linalg.norm(image.affine[:3, :3], axis=0)
     problem = None
@@ -106,11 +108,6 @@ def read_to_the_end(path: Path) -> None:
         with ImageOpener(path) as file:
             while file.read(2**20):
                 pass
-
-
-def first_line(error: Exception) -> str:
-    """The message of an error on one line."""
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def conform(image: SpatialImage, size: int = SIZE) -> nibabel.MGHImage:
@@ -189,84 +186,50 @@ PLANES = (  # in the order in which FastSurfer adds them up
 )
 
 
-def thick_slices(slices: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Inputs of a network: each slice with its neighbours. At the ends, the outermost slice is repeated.
+def scores_of(volume: np.ndarray, models: Mapping[str, mlx_unpool_zoo.Model], batch: int = 4) -> np.ndarray:
+    """The weighted sums (X, Y, Z, classes) of the scores of the planes for a conformed scan, float16.
+
+    They are rounded to float16 after each plane. Besides them, only one batch of slices is in memory.
 
     Args:
-        slices: (slices, H, W), 0 to 255.
-        start: The first slice.
-        stop: The first slice that is not included.
-
-    Returns:
-        (stop - start, H, W, THICKNESS), float32, 0 to 1.
-    """
-    around = np.arange(THICKNESS) - THICKNESS // 2
-    numbers = np.clip(np.arange(start, stop)[:, None] + around, 0, len(slices) - 1)
-    return np.moveaxis(slices[numbers], 1, -1).astype(np.float32) / 255
-
-
-def add_plane(
-    total: np.ndarray,
-    volume: np.ndarray,
-    plane: Plane,
-    network: Callable[[mx.array], mx.array],
-    *,
-    channels: Sequence[int] | None = None,
-    batch: int = 4,
-    done: Callable[[int], object] = lambda slices: None,
-) -> None:
-    """Add a network's scores for slices of a plane to those of other planes.
-
-    Besides ``total``, only one batch of slices is in memory.
-
-    Args:
-        total: (X, Y, Z, classes), float16, changed in place: the sums of the planes.
-            They are rounded to float16 after each plane.
-        volume: A conformed scan (X, Y, Z), 0 to 255.
-        plane: The plane of the slices.
-        network: Scores (N, H, W, C) of thick slices (N, H, W, THICKNESS).
-        channels: The channel of the network for each class of ``total``, if they differ.
+        volume: A conformed scan (X, Y, Z), uint8.
+        models: The network of each plane. Those without left and right get the channels of both.
         batch: Slices per batch.
-        done: A function that is called after each batch with the number of its slices.
     """
-    slices, sums = volume.transpose(plane.axes), total.transpose(*plane.axes, 3)
-    chosen = None if channels is None else mx.array(channels)
-    for start in range(0, len(sums), batch):
-        stop = min(start + batch, len(sums))
-        scores = network(mx.array(thick_slices(slices, start, stop)))
-        if chosen is not None:
-            scores = mx.take(scores, chosen, axis=-1)
-        weighted = np.array(plane.weight * scores.astype(mx.float32))
-        sums[start:stop] = sums[start:stop] + weighted
-        done(stop - start)
+    total = np.zeros((*volume.shape, len(CLASSES)), np.float16)
+    for plane in PLANES:
+        model, slices = models[plane.name], volume.transpose(plane.axes)
+        sums = total.transpose(*plane.axes, 3)
+        for start in tqdm(range(0, len(slices), batch), plane.name, unit="batch", disable=None):
+            stop, first = min(start + batch, len(slices)), max(0, start - THICKNESS // 2)
+            inputs = model.preprocess(slices[first : stop + THICKNESS // 2])[start - first : stop - first]
+            scores = model(inputs)
+            if scores.shape[-1] != len(CLASSES):
+                scores = mx.take(scores, mx.array(sagittal_channels()), axis=-1)
+            sums[start:stop] += np.array(plane.weight * scores.astype(mx.float32))
+    return total
 
 
 # Labels.
 
 
-def sagittal_channels(classes: list[dict]) -> list[int]:
+def sagittal_channels() -> list[int]:
     """The channel of the sagittal network for each class of the other two.
 
     It has no channels for structures on the left and for the cortex on the right. These classes get the
     channel of the other side.
-
-    Args:
-        classes: The ``name`` and ``label`` of each class of the axial and the coronal network.
     """
-    own = [c["name"] for c in classes if not c["name"].startswith(("Left-", "ctx-rh-"))]
-    twins = {name: name for name in own}
-    twins |= {name.replace("Right-", "Left-"): name for name in own if name.startswith("Right-")}
-    twins |= {name.replace("ctx-lh-", "ctx-rh-"): name for name in own if name.startswith("ctx-lh-")}
-    return [own.index(twins[c["name"]]) for c in classes]
+    own = [entry["name"] for entry in mlx_unpool_zoo.FASTSURFER[51]]
+    names = (entry["name"].replace("Left-", "Right-").replace("ctx-rh-", "ctx-lh-") for entry in CLASSES)
+    return [own.index(name) for name in names]
 
 
-def with_both_hemispheres(classes: list[dict]) -> list[dict]:
+def with_both_hemispheres() -> list[dict]:
     """The classes and those that :func:`split_hemispheres` adds, by label."""
-    by_label = {c["label"]: c for c in classes}
+    by_label = {entry["label"]: entry for entry in CLASSES}
     for label in SPLIT_BY_REGION:
-        if label in by_label and label + 1000 not in by_label:
-            name = by_label[label]["name"].replace("ctx-lh-", "ctx-rh-")
-            by_label[label + 1000] = by_label[label] | {"name": name, "label": label + 1000}
+        name = by_label[label]["name"].replace("ctx-lh-", "ctx-rh-")
+        by_label.setdefault(label + 1000, by_label[label] | {"name": name, "label": label + 1000})
     return [by_label[label] for label in sorted(by_label)]
 
 

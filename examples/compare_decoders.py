@@ -8,8 +8,8 @@ gets a folder for each network, metrics.json and the figure segnet.png. The same
 comparison that was interrupted, and replaces a finished one.
 """
 
-import argparse
 import contextlib
+import itertools
 import json
 import math
 import time
@@ -17,7 +17,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from mlx_unpool_zoo.commands.command_line import extra, run_program
+from mlx_unpool_zoo.commands.command_line import extra, parser_of, run_program
 
 with extra("examples"):
     import mlx.core as mx
@@ -26,10 +26,13 @@ with extra("examples"):
     from digit_scenes import SPLITS, DrawnScenes, scenes_to_evaluate
     from mlx.utils import tree_flatten
     from mlx_unpool_zoo.batches import Pictures
-    from mlx_unpool_zoo.commands.outputs import check_output_folder, reserved
+    from mlx_unpool_zoo.commands.outputs import reserved
     from mlx_unpool_zoo.commands.train import (
         CHECKPOINT,
         METRICS,
+        SETTINGS,
+        add_training_options,
+        check_training_options,
         draw,
         print_report,
         remove_files,
@@ -48,61 +51,38 @@ LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005, "bilinear": 0.005, "skip": 0
 
 def parse_arguments() -> Namespace:
     """Parse and check the command line."""
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.epilog = "Ctrl-C stops after the current step; the same command again continues from there."
+    parser = parser_of(None, __doc__)
     add = parser.add_argument
     add("--decoder", choices=DECODERS, nargs="+", default=["unpool", "nearest"])
-    add("--steps", type=int, default=300, help="training steps (default: 300)")
-    add("--batch", type=int, default=8, help="batch size over all processes (default: 8)")
-    add("--learning-rate", type=float, help="peak learning rate (default: see LEARNING_RATES)")
     add("--seeds", "--seed", type=int, nargs="+", default=[0], help="seed of weights and data (default: 0)")
-    add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
-    add("--output", type=Path, default=Path("runs/compare"), help="output folder (default: runs/compare)")
-    add("--resume", action="store_true", help="continue, or an error if there is nothing to continue")
-    add("--overwrite", action="store_true", help="train networks again that are finished")
-    add("--smoke", action="store_true", help="a few steps only, to check that everything runs")
+    add_training_options(parser, batch=8, learning_rate=None, output=Path("runs/compare"))
     arguments = parser.parse_args()
-    arguments.decoder = list(dict.fromkeys(arguments.decoder))
-    arguments.seeds = list(dict.fromkeys(arguments.seeds))
-    if arguments.smoke:
-        arguments.steps = 6
-    if min(arguments.steps, arguments.batch, arguments.save_every) < 1:
-        parser.error("--steps, --batch and --save-every must be 1 or more")
-    if arguments.learning_rate is not None and not 0 < arguments.learning_rate < math.inf:
-        parser.error("--learning-rate must be positive and finite")
-    check_output_folder("--output", arguments.output)
+    check_training_options(parser, arguments, smoke=6)
     return arguments
 
 
 def runs_of(arguments: Namespace) -> dict[str, Namespace]:
     """The arguments of the run for each decoder and seed, by its name."""
     runs = {}
-    for seed in arguments.seeds:
-        for decoder in arguments.decoder:
-            run = runs[f"{decoder}-seed{seed}"] = Namespace(**vars(arguments))
-            run.learning_rate = arguments.learning_rate or LEARNING_RATES[decoder]
-            run.decoder, run.seed, run.output = decoder, seed, arguments.output / f"{decoder}-seed{seed}"
-            run.model, run.side, run.crop, run.compile = "segnet", None, None, False
-            run.encoder = run.class_weights = run.range = run.threshold = None
-            run.decoder_kernel, run.norm = 3, "batch"
+    fixed = dict.fromkeys(SETTINGS) | {"model": "segnet", "decoder_kernel": 3, "norm": "batch"}
+    for seed, decoder in itertools.product(arguments.seeds, arguments.decoder):
+        run = Namespace(**(fixed | vars(arguments)))
+        run.learning_rate = arguments.learning_rate or LEARNING_RATES[decoder]
+        run.decoder, run.seed, run.output = decoder, seed, arguments.output / f"{decoder}-seed{seed}"
+        runs[run.output.name] = run
     return runs
-
-
-def model_of(run: Namespace, classes: list[dict[str, Any]]) -> zoo.SegNet:
-    """A new SegNet."""
-    mx.random.seed(run.seed)
-    model = zoo.SegNet(len(classes), decoder=run.decoder, decoder_kernel=run.decoder_kernel, norm=run.norm)
-    model.about.classes = classes
-    model.about.source = "trained by examples/compare_decoders.py on drawn digits"
-    return model
 
 
 def trained_as(run: Namespace, splits: dict[str, Pictures]) -> tuple[zoo.Model, dict[str, Any]]:
     """The best network of a run and its metrics."""
+    classes = splits["train"].classes
+    mx.random.seed(run.seed)
+    model = zoo.SegNet(len(classes), decoder=run.decoder, decoder_kernel=run.decoder_kernel, norm=run.norm)
+    model.about.classes = classes
+    model.about.source = "trained by examples/compare_decoders.py on drawn digits"
     # An evaluation takes as long as 20 steps.
     options: Any = {"evaluate_every": run.steps, "description": f"{run.decoder}, seed {run.seed}"}
-    return trained(model_of(run, splits["train"].classes), splits, run, **options)
+    return trained(model, splits, run, **options)
 
 
 def main() -> int:
@@ -116,38 +96,41 @@ def main() -> int:
         for run in runs.values():
             trained_as(run, splits)
         return 0
-    return compare(runs, splits, arguments)
-
-
-def compare(runs: dict[str, Namespace], splits: dict[str, Pictures], arguments: Namespace) -> int:
-    """Train the networks one after the other. Print a table and draw a figure that compares them."""
-    output, started, split = arguments.output, time.perf_counter(), "test"
-    reports: dict[str, list[dict]] = {decoder: [] for decoder in arguments.decoder}
-    models: dict[str, zoo.Model] = {}
-    with reserved("--output", output):
+    started = time.perf_counter()
+    with reserved("--output", arguments.output):
         compared = prepare(runs, splits, arguments)
         print_task(runs, splits)
-        for number, (name, run) in enumerate(runs.items(), start=1):
-            run.resume = (run.output / CHECKPOINT).exists()
-            model, report = trained_as(run, splits)
-            parameters = sum(value.size for _, value in tree_flatten(model.trainable_parameters()))
-            compared[name] = {"parameters": parameters} | report
-            write_json(output / METRICS, {"compared": compared})
-            reports[run.decoder].append(report[split])
-            models.setdefault(f"predicted: {run.decoder}", model)
-            draw(models, splits[split], output / FIGURE)
-            score, left = shown(report[split]["miou"]), len(runs) - number
-            text = f"{run.decoder}, seed {run.seed}: {split} mean IoU {score}. Networks left: {left}."
-            print(text, flush=True)
-    seeds = len(arguments.seeds)
-    print(f"\nMean of {seeds} seeds, {split} images" if seeds > 1 else f"\n{split.title()} images")
+        reports = compare(runs, splits, compared, arguments.output)
+    seeds = len(runs) // len(reports)
+    print(f"\nMean of {seeds} seeds, test images" if seeds > 1 else "\nTest images")
     print_report({decoder: mean_of(found) for decoder, found in reports.items()})
     for decoder, found in reports.items() if seeds > 1 else ():
         scores = ", ".join(shown(each["miou"]) for each in found)
         print(f"mean IoU of each seed, {decoder}: {scores}")
-    print(f"\nWrote {FIGURE}, {METRICS} and a folder for each network ({', '.join(runs)}) in {output}/.")
+    folders = f"a folder for each network ({', '.join(runs)}) in {arguments.output}/"
+    print(f"\nWrote {FIGURE}, {METRICS} and {folders}.")
     print(f"Done in {time.perf_counter() - started:.0f} s.")
     return 0
+
+
+def compare(
+    runs: dict[str, Namespace], splits: dict[str, Pictures], compared: dict[str, dict], output: Path
+) -> dict[str, list[dict[str, Any]]]:
+    """Train the networks one after the other, and draw them. Return the test metrics of each decoder."""
+    reports: dict[str, list[dict]] = {}
+    models: dict[str, zoo.Model] = {}
+    for number, (name, run) in enumerate(runs.items(), start=1):
+        run.resume = (run.output / CHECKPOINT).exists()
+        model, report = trained_as(run, splits)
+        parameters = sum(value.size for _, value in tree_flatten(model.trainable_parameters()))
+        compared[name] = {"parameters": parameters} | report
+        write_json(output / METRICS, {"compared": compared})
+        reports.setdefault(run.decoder, []).append(report["test"])
+        models.setdefault(f"predicted: {run.decoder}", model)
+        draw(models, splits["test"], output / FIGURE)
+        text = f"test mean IoU {shown(report['test']['miou'])}. Networks left: {len(runs) - number}."
+        print(f"{run.decoder}, seed {run.seed}: {text}", flush=True)
+    return reports
 
 
 def print_task(runs: dict[str, Namespace], splits: dict[str, Pictures]) -> None:

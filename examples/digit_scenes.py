@@ -43,10 +43,6 @@ class DrawnScenes(Pictures):
         """The weight of each class: less for the background, which has most pixels."""
         return np.array([0.2, *[1] * len(DIGITS)], np.float32)
 
-    def absent_classes(self) -> list[str]:
-        """None: every class is drawn."""
-        return []
-
     def summary(self) -> str:
         """A description."""
         return "new scenes in each step"
@@ -93,14 +89,14 @@ class Scenes:
     def _scene(self) -> tuple[np.ndarray, np.ndarray]:
         image = 0.6 * self._background()  # darker, so that bright ink has contrast
         classes = np.zeros((self.size, self.size), np.int32)
-        taken: list[tuple[int, int, int]] = []
+        taken = np.zeros((self.size, self.size), bool)  # the digits, without a margin of two pixels
         for _ in range(self.random.integers(self.digits[0], self.digits[1] + 1)):
             pixels = int(self.random.choice(np.arange(12, 21, 2)))
             corner = self._free_corner(pixels, taken)
             if corner is None:
                 continue
             y, x = corner
-            taken.append((y, x, pixels))
+            taken[y + 2 : y + pixels - 2, x + 2 : x + pixels - 2] = True
             digit = int(self.random.choice(self.digit_ids))
             ink = drawn_digit(digit, pixels)
             colour = self.random.uniform(0.65, 1.0, 3)
@@ -118,19 +114,11 @@ class Scenes:
         crop = photograph[y + rows][:, x + rows]
         return crop[:, ::-1] if self.random.random() < 0.5 else crop
 
-    def _free_corner(
-        self, pixels: int, taken: list[tuple[int, int, int]], tries: int = 20
-    ) -> tuple[int, int] | None:
+    def _free_corner(self, pixels: int, taken: np.ndarray, tries: int = 20) -> tuple[int, int] | None:
         """A corner where a digit overlaps no other by more than two pixels."""
         for _ in range(tries):
             y, x = (int(v) for v in self.random.integers(0, self.size - pixels + 1, 2))
-            if all(
-                y + pixels <= top + 2
-                or y >= top + other - 2
-                or x + pixels <= left + 2
-                or x >= left + other - 2
-                for top, left, other in taken
-            ):
+            if not taken[y : y + pixels, x : x + pixels].any():
                 return y, x
         return None
 

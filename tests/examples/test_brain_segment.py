@@ -18,7 +18,6 @@ from nibabel.spatialimages import SpatialImage
 from scipy import ndimage
 from scipy.ndimage import map_coordinates
 
-CLASSES = zoo.read_classes(volumes.LABELS)
 # Of FreeSurfer: the first axis of a conformed scan points left, the second down, the third to the front.
 ORIENTATION = np.array([[-1, 0, 0], [0, 0, 1], [0, -1, 0]])
 COUNTS = {"coronal": 79, "sagittal": 51, "axial": 79}  # classes of the network of each plane
@@ -181,32 +180,34 @@ def test_a_flipped_bit_in_a_compressed_scan_is_noticed(tmp_path, suffix):
             assert line.startswith(f"{path} cannot be read as a volume: ")
 
 
-# Slices and sums.
+# Slices, sums and labels.
 
 
-@pytest.mark.parametrize("plane", volumes.PLANES, ids=lambda plane: plane.name)
-def test_weighted_scores_of_a_slice_and_its_neighbours_are_added_where_it_was_cut(plane):
-    volume = np.random.default_rng(0).integers(0, 6, (5, 9, 7)).astype(np.uint8)
-    axis, total, counted = plane.axes[0], np.ones((*volume.shape, 2), np.float16), []
+def test_weighted_scores_of_a_slice_and_its_neighbours_are_added_where_it_was_cut():
+    volume = np.random.default_rng(0).integers(0, 6, (16, 48, 32)).astype(np.uint8)
+    batches, expected = [], np.zeros(volume.shape)
 
-    def network(x: mx.array) -> mx.array:
-        """The value of the middle slice, and a sum that depends on the order of all seven."""
-        return mx.stack([x[..., 3] * 255, (x * 255 * mx.arange(7)).sum(axis=-1)], axis=-1)
+    class Network(zoo.FastSurferCNN):
+        def __call__(self, x: mx.array) -> mx.array:
+            """A sum for class 1 that depends on the order of all seven slices."""
+            batches.append(len(x))
+            around = (x * 255 * mx.arange(1, 8)).sum(axis=-1, keepdims=True)
+            return around * (mx.arange(self.config["num_classes"]) == 1)
 
-    volumes.add_plane(total, volume, plane, network, batch=4, done=counted.append)
-    padded = np.pad(volume.astype(float), [(3, 3) if n == axis else (0, 0) for n in range(3)], "edge")
-    around = sum(n * padded.take(range(n, n + volume.shape[axis]), axis) for n in range(7))
-    weight = 0.2 if plane.name == "sagittal" else 0.4
-    assert np.allclose(total, 1 + weight * np.stack([volume, around], axis=-1), rtol=1e-3)
-    assert (sum(counted), max(counted)) == (volume.shape[axis], 4)
-
-
-# Labels.
+    models = {name: Network(count, num_filters=1) for name, count in COUNTS.items()}
+    total = volumes.scores_of(volume, models, batch=5)
+    for axis, weight in enumerate((0.2, 0.4, 0.4)):  # sagittal, axial, coronal
+        padded = np.pad(volume.astype(float), [(3, 3) if n == axis else (0, 0) for n in range(3)], "edge")
+        around = sum((n + 1) * padded.take(range(n, n + volume.shape[axis]), axis) for n in range(7))
+        expected += weight * around
+        others = np.array(volumes.sagittal_channels()) == 1 if axis == 0 else np.arange(79) == 1
+        total[..., others] -= (weight * around)[..., None].astype(np.float16)
+    assert np.abs(total).max() < 0.2
+    assert (sum(batches), max(batches)) == (sum(volume.shape), 5)
 
 
 def test_the_table_has_the_classes_of_the_networks_of_which_the_sagittal_one_has_one_side(tmp_path):
-    assert len(CLASSES) == len({entry["label"] for entry in CLASSES}) == 79
-    both = volumes.with_both_hemispheres(CLASSES)
+    both = volumes.with_both_hemispheres()
     assert len(both) == 96  # 95 structures and the background
     assert [entry["label"] for entry in both] == sorted(entry["label"] for entry in both)
     names = {entry["label"]: entry["name"] for entry in both}
@@ -216,7 +217,7 @@ def test_the_table_has_the_classes_of_the_networks_of_which_the_sagittal_one_has
     # The order of the table in FastSurfer's source for the 51 classes of the sagittal network.
     expected = [0, *range(5, 14), *range(1, 4), 14, 15, 4, *range(16, 19), *range(5, 51)]
     expected += [20, 22, 27, *range(29, 32), 33, 34, *range(38, 43), 45]
-    assert volumes.sagittal_channels(CLASSES) == expected
+    assert volumes.sagittal_channels() == expected
 
 
 @pytest.mark.parametrize(
@@ -273,8 +274,8 @@ def test_the_program_writes_labels_a_colour_table_and_a_picture(folders, tmp_pat
     known = {entry["label"] for entry in zoo.read_classes(output / "labels.txt")}
     assert set(np.unique(labels.dataobj)) <= known
     loaded = {name: zoo.from_pretrained(models / name) for name in COUNTS}
-    best = brain_segment.scores_of(np.asarray(expected.dataobj), loaded, CLASSES, 4).argmax(axis=-1)
-    again = volumes.split_hemispheres(np.array([entry["label"] for entry in CLASSES])[best])
+    best = volumes.scores_of(np.asarray(expected.dataobj), loaded).argmax(axis=-1)
+    again = volumes.split_hemispheres(np.array([entry["label"] for entry in volumes.CLASSES])[best])
     assert np.array_equal(labels.dataobj, again)
     # On the grid of the scan: the nearest label, 0 outside.
     found, points = nibabel.load(output / "labels.nii.gz"), voxels_in(nibabel.load(scan), labels)
@@ -327,7 +328,7 @@ def test_sides_in_the_picture_are_those_of_the_scan(tmp_path, monkeypatch):
     figures, labels = [], np.zeros((32, 32, 32), np.int16)
     labels[20:30] = 2  # white matter; the first axis of a conformed scan points left
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
-    brain_segment.draw(np.zeros(labels.shape), labels, CLASSES, tmp_path / "labels.png")
+    brain_segment.draw(np.zeros(labels.shape), labels, tmp_path / "labels.png")
     for number, axis in enumerate(figures[0].axes):
         sides = {text.get_text(): text.get_position()[0] for text in axis.texts}
         assert (set(sides) == {"L", "R"}) == (volumes.PLANES[number // 4].name != "sagittal")

@@ -15,7 +15,7 @@ import pytest
 from helpers.faults import contents
 from helpers.masks import BLOCKS, COLOURS, TRUTH, TURNED, write
 from helpers.programs import call
-from helpers.small_models import randomised, save_state, small_model, vgg16_state
+from helpers.small_models import randomised, small_model
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.batches import Pictures
 from mlx_unpool_zoo.commands import train
@@ -29,7 +29,6 @@ from PIL import Image
 ROOT = Path(__file__).parents[2]
 # A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.
 ENET_CAMVID = Path(os.environ.get("ENET_CAMVID", ROOT.parent / "shared" / "enet_camvid"))
-ROCK = "0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n"
 
 
 # Data.
@@ -138,20 +137,6 @@ def test_what_does_not_fit_is_named_before_training(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-# Weights from PyTorch.
-
-
-def test_segnet_starts_from_the_weights_of_vgg16(tmp_path):
-    """With the names of torchvision's ``vgg16_bn``, and an eighth of its channels."""
-    (expected, state), target = vgg16_state(), tmp_path / "start"
-    source = save_state(tmp_path / "vgg16_bn.safetensors", state)
-    call("convert", "segnet", source, target, "--config", "num_classes=3")
-    model = zoo.from_pretrained(target)
-    assert json.dumps(model.config) == json.dumps(expected.config)
-    found, wanted = (dict(tree_flatten([s.parameters() for s in m.encoder])) for m in (model, expected))
-    assert [name for name in wanted if not mx.array_equal(found[name], wanted[name])] == []
-
-
 @pytest.mark.skipif(not ENET_CAMVID.is_dir(), reason="the trained ENet is not here (ENET_CAMVID)")
 def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
     expected = np.load(ENET_CAMVID / "reference.npz")
@@ -170,16 +155,18 @@ def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
 
 def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp_path):
     data = write(tmp_path / "data", {str(n): COLOURS[np.roll(BLOCKS, n)] for n in range(6)})
-    (data / "classes.txt").write_text(ROCK)
-    output, folder = tmp_path / "out", tmp_path / "out" / "segnet"
-    options = "--model", "segnet", "--decoder", "skip", "--decoder-kernel", 5, "--crop", 20, "--test", data
+    table, output, folder = tmp_path / "names.txt", tmp_path / "out", tmp_path / "out" / "segnet"
+    table.write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n")
+    options = "--model", "segnet", "--decoder", "skip", "--decoder-kernel", 5, "--crop", 20
+    options = *options, "--test", data, "--classes", table
     said = call("train", "--smoke", *options, "--data", data, "--output", output)
     assert said.stdout.startswith("segnet: 5 images, 1 for validation, 6 for test, 3 classes (rock, sea, f")
     assert {path.name for path in output.iterdir()} == {"segnet", *train.FILES}
     report, model = json.loads((output / "metrics.json").read_text()), zoo.from_pretrained(folder)
     assert (model.config["decoder"], model.config["decoder_kernel"]) == ("skip", 5)
+    assert model.about.classes[1] == {"name": "sea", "colour": [0, 160, 255]}
     assert f"validation mean IoU {report['validation']['miou']:.3f}, the best so far" in said.stdout
-    records = read([data], 256, others={"test": [data]}, divided=True)
+    records = read([data], 256, table, others={"test": [data]}, divided=True)
     for split in ("validation", "test"):
         found = Pictures.of(records[split]).metrics_of(model)
         assert found == report[split]  # of the weights that were written
@@ -197,7 +184,7 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     assert "black is 0 and white 800.\n" in said
     assert "Warning: 2 of 2 images for validation are also for training.\n" in said
     again = zoo.from_pretrained(tmp_path / "b" / "segnet")
-    assert [entry["name"] for entry in again.about.classes] == ["0", "1"]
+    assert [(entry["name"], entry["label"]) for entry in again.about.classes] == [("0", 0), ("1", 1)]
 
     # Larger pictures are reduced as in training; their label maps have the size of the pictures.
     drawing = tmp_path / "new" / "classes.png"
@@ -209,20 +196,12 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     assert drawing.read_bytes().startswith(b"\x89PNG")
 
 
-def test_training_on_camvid_and_with_names_of_classes(tmp_path):
-    """The pictures of ``val`` are for validation; a file may name the classes elsewhere."""
-    write(tmp_path / "c", {str(n): np.roll(BLOCKS, n) for n in range(3)}, "train trainannot")
-    write(tmp_path / "c", {"a": BLOCKS, "b": BLOCKS.T.copy()}, "val valannot")
-    write(tmp_path / "c", {"a": BLOCKS}, "test testannot")
-    (tmp_path / "names.txt").write_text(ROCK)
-    options = "--smoke", "--data", tmp_path / "c", "--output", tmp_path / "out", "--overwrite"
-    said = call("train", *options).stdout
-    assert said.startswith("enet: 3 images, 2 for validation, 1 for test, 12 classes (sky, building, pole")
-    assert "Not in the masks for train: road, pavement, tree, sign, fence, car, pedestrian, bi" in said
-    said = call("train", *options, "--classes", tmp_path / "names.txt").stdout
-    assert "3 classes (rock, sea, fire)" in said
-    model = zoo.from_pretrained(tmp_path / "out" / "enet")
-    assert model.about.classes[1] == {"name": "sea", "colour": [0, 160, 255], "label": 1}
+def test_a_folder_in_the_layout_of_camvid_has_its_classes(tmp_path):
+    write(tmp_path, {str(n): np.roll(BLOCKS, n) for n in range(3)}, "train trainannot")
+    write(tmp_path, {"a": BLOCKS, "b": BLOCKS.T.copy()}, "val valannot")
+    records = read([tmp_path], 256)
+    assert {split: len(record.pairs) for split, record in records.items()} == {"train": 3, "validation": 2}
+    assert records["train"].classes == zoo.CAMVID
 
 
 def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeypatch):

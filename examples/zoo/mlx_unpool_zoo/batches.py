@@ -42,9 +42,12 @@ class Pictures:
     def counted(self) -> dict[str, Any]:
         """How many classes have pixels, how many pixels count, and the share of those that are ignored."""
         counts = self.counts()
-        counted, share = counts[:IGNORED], 1 - counts[:IGNORED].sum() / counts.sum()
-        numbers = {"counted_classes": int((counted > 0).sum()), "counted_pixels": int(counted.sum())}
-        return numbers | {"ignored_share": float(share)}
+        counted = counts[:IGNORED]
+        return {
+            "counted_classes": int((counted > 0).sum()),
+            "counted_pixels": int(counted.sum()),
+            "ignored_share": float(1 - counted.sum() / counts.sum()),
+        }
 
     def summary(self) -> str:
         """The number of images and a checksum of them and their masks."""
@@ -100,7 +103,8 @@ class Pictures:
         model.eval()  # once, because predict copies a model in training mode
         truths, found = zip(*((truth, model.predict(picture)) for picture, truth in self.pairs))
         model.train(training)
-        counts = np.sum([confusion_matrix(*pair, len(self.classes)) for pair in zip(truths, found)], axis=0)
+        truth, prediction = stacked(truths), stacked(found)
+        counts = confusion_matrix(truth, prediction, len(self.classes))
         if not counts.any():
             raise ValueError("every pixel of the validation or test images is ignored.")
         names = [entry["name"] for entry in self.classes]
@@ -112,7 +116,7 @@ class Pictures:
         counted = self.counted()
         return {
             "miou": float(np.mean([*named.values()])) if counted["counted_classes"] > 1 else None,
-            "boundary_f_score": boundary_f_score(stacked(truths), stacked(found)),
+            "boundary_f_score": boundary_f_score(truth, prediction),
             "pixel_accuracy": float(np.trace(counts) / counts.sum()),
             "iou": named,
             "classes": names,

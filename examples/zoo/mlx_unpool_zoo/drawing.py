@@ -15,20 +15,7 @@ from .classes import not_drawn
 from .files import write_file
 
 GREY = "#7a7a7a"  # readable on light and dark pages
-
-
-def colour_map(classes: list[dict[str, Any]]) -> ListedColormap:
-    """A colour map from classes with ``name`` and ``colour`` (RGB, 0 to 255)."""
-    return ListedColormap([np.array(entry["colour"]) / 255 for entry in classes])
-
-
-def add_legend(figure: Figure, colours: dict[str, Any], columns: int) -> None:
-    """Add a legend with names and their colours below a figure; hatched without a colour."""
-    patches = [
-        Patch(facecolor=c or "none", edgecolor=GREY, hatch="" if c else "//////", label=name)
-        for name, c in colours.items()
-    ]
-    figure.legend(handles=patches, loc="outside lower center", ncols=columns, frameon=False)
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tiff", ".pdf", ".svg")
 
 
 def frame(axis: Axes) -> None:
@@ -38,9 +25,10 @@ def frame(axis: Axes) -> None:
 
 
 def show_classes(axis: Axes, numbers: np.ndarray, classes: list[dict[str, Any]], alpha: float = 1) -> None:
-    """Draw the class numbers of pixels (H, W) in the colours of the classes."""
+    """Draw the class numbers of pixels (H, W) in the colours of the classes (RGB, 0 to 255)."""
+    colours = ListedColormap([np.array(entry["colour"]) / 255 for entry in classes])
     options: dict = {"vmin": 0, "vmax": len(classes) - 1, "interpolation": "nearest"}
-    axis.imshow(numbers, cmap=colour_map(classes), alpha=alpha, **options)
+    axis.imshow(numbers, cmap=colours, alpha=alpha, **options)
 
 
 def overlaid(picture: np.ndarray, numbers: np.ndarray, classes: list[dict[str, Any]]) -> np.ndarray:
@@ -60,9 +48,10 @@ def draw_rows(
     *,
     hatched: bool = False,
 ) -> None:
-    """Draw a column per entry and a row per picture (H, W, 3) or class map (H, W), with a legend.
+    """Save a figure with a column per entry and a row per picture (H, W, 3) or class map (H, W).
 
-    ``hatched``: whether the legend says that hatched pixels are ignored.
+    It is transparent with grey text, so it suits light and dark pages. ``hatched``: whether the legend says
+    that hatched pixels are ignored.
     """
     first = next(iter(columns.values()))
     ratios = [array.shape[0] / array.shape[1] for array in first]
@@ -77,18 +66,12 @@ def draw_rows(
             else:
                 show_classes(axis, np.ma.masked_greater_equal(array, len(classes)), classes)
             frame(axis)
-    colours = colour_map(classes)
-    named = {entry["name"]: colours(n) for n, entry in enumerate(classes)}
-    add_legend(figure, named | ({"(ignored)": None} if hatched else {}), 6)
-    save(figure, path)
-
-
-PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tiff", ".pdf", ".svg")
-
-
-def save(figure: Figure, path: Path, dpi: int = 100) -> None:
-    """Save a figure. It is transparent with grey text, so it suits light and dark pages."""
+    colours = (tuple(number / 255 for number in entry["colour"]) for entry in classes)
+    patches = [Patch(facecolor=c, edgecolor=GREY, label=e["name"]) for c, e in zip(colours, classes)]
+    if hatched:
+        patches.append(Patch(facecolor="none", edgecolor=GREY, hatch="//////", label="(ignored)"))
+    figure.legend(handles=patches, loc="outside lower center", ncols=6, frameon=False)
     for words in figure.findobj(Text):
         words.set_color(GREY)
-    kind = path.suffix[1:].lower()
-    write_file(path, lambda file: figure.savefig(file, dpi=dpi, transparent=True, format=kind))
+    options: dict = {"dpi": 100, "transparent": True, "format": path.suffix[1:].lower()}
+    write_file(path, lambda file: figure.savefig(file, **options))

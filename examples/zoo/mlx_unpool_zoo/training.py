@@ -1,10 +1,7 @@
-"""A training loop for one or several processes, on one or several machines.
+"""A training loop for one or several processes. An interrupted run can be resumed with the same result.
 
-An interrupted run can be resumed and ends with the same result.
-
-Each process computes the gradients of its part of each batch. Then all processes take the same step with the
-average of the gradients, so all have the same state after every step, and the first one saves it. Without a
-launcher there is one process, and averages over processes have no effect.
+Each process computes the gradients of its part of each batch. All take the same step with the average, so all
+have the same state after every step, and the first one saves it. Without a launcher there is one process.
 """
 
 from __future__ import annotations
@@ -51,7 +48,6 @@ def train(
     seed: int = 0,
     resume: bool = False,
     description: str = "training",
-    compiled: bool = False,
     log: Path | None = None,
     at_checkpoint: Callable[[bool, float], tuple[str, float]] = lambda *_: ("", math.nan),
 ) -> list[float]:
@@ -70,12 +66,11 @@ def train(
         checkpoint: The file that the first process writes.
         settings: Values, for JSON, that a resumed run must have in common with the run that it continues. If
             they leave ``steps`` out, a run that has ended can continue with more steps.
-        save_every: Steps between checkpoints, which is also the most that a killed run loses.
+        save_every: Steps between checkpoints, the most that a killed run loses.
         evaluate_every: Steps between evaluations, by default ``save_every``. The last step has one.
         seed: Seed of MLX's random numbers, which are seeded again before each step.
         resume: Whether to continue from ``checkpoint``.
         description: The name of the run in its output.
-        compiled: Whether to compile the step with ``mx.compile``, in one process only.
         log: A CSV file with a row of :data:`LOG` per step, which the first process writes at each checkpoint.
         at_checkpoint: Called by the first process before each checkpoint, with whether to evaluate the model
             and the highest score so far. Returns a text to print, and the validation score for the log.
@@ -91,8 +86,6 @@ def train(
     """
     settings = settings or {}
     world = mx.distributed.init()
-    if compiled and world.size() > 1:
-        raise ValueError(f"--compile needs one process, but there are {world.size()}.")
     first = world.rank() == 0
     optimizer.init(model.trainable_parameters())
     rows: list[list[float]] = []
@@ -104,16 +97,8 @@ def train(
             )
         print(f"Resuming after step {len(rows)} of {steps}.", flush=True)
     start_like_the_first_process(model, optimizer)
-    done = optimizer.step.item()
+    done, rate, stopped = optimizer.step.item(), optimizer.learning_rate.item(), False
     value_and_gradients = nn.value_and_grad(model, loss_of)
-    state = [model.state, optimizer.state, mx.random.state]
-
-    def whole_step(*batch: mx.array) -> mx.array:
-        loss, gradients = value_and_gradients(model, *batch)
-        optimizer.update(model, gradients)
-        return loss
-
-    compiled_step = mx.compile(whole_step, inputs=state, outputs=state)
     model.train()
     losses: list[float] = []
     progress = Progress(description, done, steps)
@@ -121,25 +106,26 @@ def train(
         # Batches before the checkpoint are generated again and skipped.
         for batch in islice(batches, done, steps):
             mx.random.seed((1_000_003 * seed + done) * world.size() + world.rank())
-            if compiled:
-                loss, stop = compiled_step(*batch), mx.array(float(stop_request.made))
-            else:
-                loss, gradients = value_and_gradients(model, *share_of(batch))
-                stop = mx.array(float(stop_request.made))
-                names, statistics = running_statistics(model)
-                loss, stop, gradients, *statistics = mean_over_processes([loss, stop, gradients, *statistics])
-                optimizer.update(model, gradients)
-                model.load_weights(list(zip(names, statistics, strict=True)), strict=False)
+            loss, gradients = value_and_gradients(model, *share_of(batch))
+            stop = mx.array(float(stop_request.made))
+            statistics = running_statistics(model)
+            values = [loss, stop, gradients, *statistics.values()]
+            loss, stop, gradients, *means = mean_over_processes(values)
+            optimizer.update(model, gradients)
+            model.load_weights([*zip(statistics, means)], strict=False)
             mx.eval(loss, stop, model.state, optimizer.state)
 
             done, stopped = done + 1, bool(stop.item())
             evaluates = done % (evaluate_every or save_every) == 0 or done == steps
             saves = evaluates or done % save_every == 0 or stopped
             check_finite(done, loss, state_of(model, optimizer) if saves else {})
-            losses.append(float(loss.item()))  # type: ignore[arg-type]
-            rows.append([done, losses[-1], optimizer.learning_rate.item(), math.nan])
+            before, rate = rate, optimizer.learning_rate.item()
+            losses.append(float(loss.item()))
+            rows.append([done, losses[-1], rate, math.nan])
             progress.after_step(done, losses[-1])
-            say_if_it_rises([row[2] for row in rows[-2:]], len(losses) == 1, steps, progress)
+            if rate > 3 * before:  # in the first step of a resumed run
+                why = f"because its schedule is that of {steps} steps"
+                progress.say(f"the learning rate rises from {before:.2g} to {rate:.2g}, {why}.")
             if first and saves:
                 best = max((row[-1] for row in rows if not math.isnan(row[-1])), default=-math.inf)
                 text, rows[-1][-1] = at_checkpoint(evaluates, best)
@@ -148,10 +134,11 @@ def train(
                     write_log(log, rows)
                 progress.say(f"step {done} of {steps}: loss {losses[-1]:.3f}{text}")
             if stopped:
-                progress.bar.close()
-                if first:
-                    print(f"Stopped after {done} of {steps} steps. {how_to_resume()}", flush=True)
-                raise KeyboardInterrupt
+                break
+    if stopped and first:
+        print(f"Stopped after {done} of {steps} steps. {how_to_resume()}", flush=True)
+    if stopped:
+        raise KeyboardInterrupt
     return losses
 
 
@@ -221,13 +208,6 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
-
-
-def say_if_it_rises(rates: list[float], resumed: bool, steps: int, progress: Progress) -> None:
-    """Print a line if the learning rate of the first step of a resumed run is far above the last one."""
-    if resumed and rates[-1] > 3 * rates[0]:
-        rise = f"from {rates[0]:.2g} to {rates[-1]:.2g}"
-        progress.say(f"the learning rate rises {rise}, because its schedule is that of {steps} steps.")
 
 
 @functools.cache  # prints once
@@ -324,12 +304,10 @@ def share_of(batch: tuple[mx.array, ...]) -> list[mx.array]:
     return [array[world.rank() * size : (world.rank() + 1) * size] for array in batch]
 
 
-def running_statistics(model: nn.Module) -> tuple[list[str], list[mx.array]]:
-    """Names and values of the running statistics of ``nn.BatchNorm``, which differ between processes."""
-    kept = ("running_mean", "running_var")
+def running_statistics(model: nn.Module) -> dict[str, mx.array]:
+    """The running statistics of ``nn.BatchNorm`` by name, which differ between processes."""
     arrays = dict(tree_flatten(model.parameters()))
-    names = [name for name in arrays if name.endswith(kept)]
-    return names, [arrays[name] for name in names]
+    return {name: value for name, value in arrays.items() if name.endswith(("running_mean", "running_var"))}
 
 
 def state_of(model: nn.Module, optimizer: optim.Optimizer) -> dict[str, mx.array]:

@@ -1,5 +1,6 @@
-"""Run a program and report its errors in one line."""
+"""Parse the arguments of a program, run it, and report its errors in one line."""
 
+import argparse
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,12 @@ HINT = (
     "If a GPU kernel failed, set the environment variable MLX_UNPOOL_BACKEND=ops and run the program again, "
     "and please report it with the form at https://github.com/mlx-unpool/mlx-unpool/issues/new/choose"
 )
+
+
+def parser_of(program: str | None, description: str) -> argparse.ArgumentParser:
+    """A parser of a program's arguments that keeps the lines of its description."""
+    form = argparse.RawDescriptionHelpFormatter
+    return argparse.ArgumentParser(program, description=description, formatter_class=form)
 
 
 @contextmanager

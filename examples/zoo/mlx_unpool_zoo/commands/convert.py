@@ -27,6 +27,7 @@ from ..about import IMAGENET, Plane, naming
 from ..checkpoints import read_checkpoint
 from ..classes import read_classes
 from ..messages import cut
+from .command_line import parser_of
 
 REMARKS = {  # SHA-256 of published files
     "5765d37ee5917a1b6e68df6cb227581587a2db295aad2a5593da98a91efb1c56": "These weights only prove the port: "
@@ -54,49 +55,49 @@ def argument(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line."""
-    form = argparse.RawDescriptionHelpFormatter
-    name = "python -m mlx_unpool_zoo convert"
-    made = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
-    add = made.add_argument
+def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = parser_of("python -m mlx_unpool_zoo convert", __doc__)
+    add = parser.add_argument
     add("model", choices=MODELS, help="type of the model")
     add("weights", type=Path, help="checkpoint (.pth, .pkl, .safetensors, .tflite, ...)")
     add("folder", type=Path, help="folder to write")
-    add("--config", type=argument, nargs="+", default=[], metavar="NAME=VALUE",
-        help="arguments of the model that the shapes of the weights do not determine")  # fmt: skip
-    add("--input", choices=("raw", "normalised"),
-        help="input of models for images (default: raw for enet, normalised for segnet)")  # fmt: skip
+    given = "arguments of the model that the shapes of the weights do not determine"
+    add("--config", type=argument, nargs="+", default=[], metavar="NAME=VALUE", help=given)
+    kinds = "input of models for images (default: raw for enet, normalised for segnet)"
+    add("--input", choices=("raw", "normalised"), help=kinds)
     add("--key", help="the key of the weights in a checkpoint that has several; A/B is B in A")
     add("--no-strict", action="store_true", help="leave out arrays that the model does not have")
     add("--plane", choices=get_args(Plane), help="plane of the slices, if not in the file name")
     add("--classes", type=Path, help="colour table: number name red green blue")
     add("--source", help="origin of the weights, for the model card")
-    add(
-        "--base-model",
-        default="",
-        help="owner/name of the original model on the Hugging Face Hub, for the card",
-    )
+    base = "owner/name of the original model on the Hugging Face Hub, for the card"
+    add("--base-model", default="", help=base)
     add("--licence", default="unknown", help="SPDX identifier of the licence of the weights")
     add("--licence-link", default="", help="address of the licence")
     add("--licence-file", type=Path, help="text of the licence")
     add("--push-to-hub", metavar="OWNER/NAME", help="upload the model as well")
-    return made
+    return parser.parse_args(words)
 
 
-def convert(arguments: argparse.Namespace) -> str:
-    """Convert the weights and return a line about the result."""
+def value_of(checkpoint: Any, key: str | None) -> Any:
+    """The part of a checkpoint with a key, or all of it."""
+    for name in key.split("/") if key is not None else ():
+        keys = [*checkpoint] if isinstance(checkpoint, dict) else []
+        if name not in keys:
+            raise ValueError(f"--key must be one of {cut([*map(str, keys)])}, but got {name}.")
+        checkpoint = checkpoint[name]
+    return checkpoint
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit status."""
+    arguments = parse_arguments(words)
     source, folder = arguments.weights, arguments.folder
     plane = plane_of(source, arguments.plane)
     mx.random.seed(0)  # for parameters that are not in the file
     with naming(source):
-        checkpoint = read_checkpoint(source)
-        if arguments.key is not None:
-            for name in arguments.key.split("/"):
-                keys = [*checkpoint] if isinstance(checkpoint, dict) else []
-                if name not in keys:
-                    raise ValueError(f"--key must be one of {cut([*map(str, keys)])}, but got {name}.")
-                checkpoint = checkpoint[name]
+        checkpoint = value_of(read_checkpoint(source), arguments.key)
         strict = "missing" if arguments.no_strict else True
         try:
             model = from_pytorch(arguments.model, checkpoint, strict=strict, **dict(arguments.config))
@@ -117,17 +118,12 @@ def convert(arguments: argparse.Namespace) -> str:
     about.licence, about.licence_link = arguments.licence, arguments.licence_link
     if arguments.licence_file:
         about.licence_text = arguments.licence_file.read_text(encoding="utf-8")
-    model.save_pretrained(arguments.folder)
+    model.save_pretrained(folder)
     if arguments.push_to_hub:
         model.push_to_hub(arguments.push_to_hub)
     count = sum(array.size for array in dict(tree_flatten(model.parameters())).values())
-    remark = REMARKS.get(hashlib.sha256(source.read_bytes()).hexdigest(), "") if source.is_file() else ""
-    return (
-        f"{folder}: {count:,} parameters{f', {about.plane} slices' if about.plane else ''}\n{remark}".strip()
-    )
-
-
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the command and return the exit status."""
-    print(convert(parser().parse_args(words)))
+    print(f"{folder}: {count:,} parameters{f', {about.plane} slices' if about.plane else ''}")
+    digest = hashlib.sha256(source.read_bytes()).hexdigest() if source.is_file() else ""
+    if digest in REMARKS:
+        print(REMARKS[digest])
     return 0

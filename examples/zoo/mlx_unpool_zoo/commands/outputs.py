@@ -22,10 +22,7 @@ def check_range(ends: Sequence[float] | None) -> None:
 
 def check_output_folder(option: str, path: Path) -> None:
     """Raise ValueError, naming the option, if a folder can neither be written to nor created."""
-    found = _existing(path)
-    if not found.is_dir():
-        raise ValueError(f"{option} must be a folder but got {path}: {found} is not a folder.")
-    _check_access(option, path, found, os.W_OK | os.X_OK)
+    _check_folder(option, "a folder", path, path)
 
 
 def check_output_file(option: str, path: Path, suffixes: Sequence[str] = ()) -> None:
@@ -34,22 +31,25 @@ def check_output_file(option: str, path: Path, suffixes: Sequence[str] = ()) -> 
         raise ValueError(f"{option} must end in {' or '.join(suffixes)} but got {path}.")
     if path.is_dir():
         raise ValueError(f"{option} must be a file but got the folder {path}.")
-    folder = _existing(path.parent)
-    if not folder.is_dir():
-        raise ValueError(f"{option} must be in an existing folder but got {path}: {folder} is not a folder.")
-    _check_access(option, path, folder, os.W_OK | os.X_OK)
-    if path.exists():
-        _check_access(option, path, path, os.W_OK)
+    _check_folder(option, "in an existing folder", path, path.parent)
 
 
-def _existing(path: Path) -> Path:
-    """``path`` or the nearest folder above it that exists."""
-    return next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+def _check_folder(option: str, kind: str, path: Path, folder: Path) -> None:
+    """Check that a folder, or the nearest one above it that exists, can be written to."""
+    found = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+    if not found.is_dir():
+        raise ValueError(f"{option} must be {kind} but got {path}: {found} is not a folder.")
+    for each, mode in ((found, os.W_OK | os.X_OK), (path, os.W_OK)):
+        if each.exists() and not os.access(each, mode):
+            raise ValueError(f"{option} must be writable but got {path}: no permission for {each}.")
 
 
-def _check_access(option: str, path: Path, existing: Path, mode: int) -> None:
-    if not os.access(existing, mode):
-        raise ValueError(f"{option} must be writable but got {path}: no permission for {existing}.")
+def refuse_inputs(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
+    """Raise ValueError if an output would replace an input, perhaps by another link to it."""
+    known = {(path.stat().st_dev, path.stat().st_ino) for path in inputs if path.exists()}
+    for path in outputs:
+        if path.exists() and (path.stat().st_dev, path.stat().st_ino) in known:
+            raise ValueError(f"--output would replace the input {path}: choose another name.")
 
 
 @contextmanager

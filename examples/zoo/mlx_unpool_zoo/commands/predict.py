@@ -33,7 +33,8 @@ from ..data.tables import palette
 from ..drawing import PICTURE_SUFFIXES, draw_rows, overlaid
 from ..files import replacing, write_file
 from ..messages import cut
-from .outputs import check_inputs, check_output_file, check_range
+from .command_line import parser_of
+from .outputs import check_inputs, check_output_file, check_range, refuse_inputs
 
 ROWS = 20  # of the picture
 
@@ -67,10 +68,7 @@ def pictures_of(paths: list[Path], output: Path) -> dict[Path, Path]:
         found[output.with_name(f"{output.stem}-{name}.png")] = path
     if len(found) < len(files):
         raise ValueError(f"images must have different names, but got {cut(list(map(str, files)))}.")
-    inputs = {(path.stat().st_dev, path.stat().st_ino) for path in files if path.exists()}
-    for path in (output, *found):
-        if path.exists() and (path.stat().st_dev, path.stat().st_ino) in inputs:
-            raise ValueError(f"--output would replace the input {path}: choose another name.")
+    refuse_inputs(files, [output, *found])
     return found
 
 
@@ -86,19 +84,18 @@ def labels_of(classes: list) -> np.ndarray:
 
 def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     """Parse and check the command line."""
-    form = argparse.RawDescriptionHelpFormatter
-    name = "python -m mlx_unpool_zoo predict"
-    parser = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
-    parser.add_argument("model", type=Path, help="folder of a model, or hair or relaynet")
-    parser.add_argument("images", type=Path, nargs="+", help="images that Pillow reads, or folders")
+    parser = parser_of("python -m mlx_unpool_zoo predict", __doc__)
+    add = parser.add_argument
+    add("model", type=Path, help="folder of a model, or hair or relaynet")
+    add("images", type=Path, nargs="+", help="images that Pillow reads, or folders")
     default = Path("runs/classes.png")
-    parser.add_argument("--output", type=Path, default=default, help=f"figure to write (default: {default})")
+    add("--output", type=Path, default=default, help=f"figure to write (default: {default})")
     side = "reduce images to this shorter side (default: as in training, if the model stores it)"
-    parser.add_argument("--side", type=int, help=side)
+    add("--side", type=int, help=side)
     black = "values that are black and white, in images of more than 8 bits (default: as in training)"
-    parser.add_argument("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=black)
+    add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=black)
     text = "also write the probabilities of the classes, classes-street.npy: float32 (H, W, classes)"
-    parser.add_argument("--probabilities", action="store_true", help=text)
+    add("--probabilities", action="store_true", help=text)
     arguments = parser.parse_args(words)
     if arguments.side is not None and arguments.side < 8:
         parser.error("--side must be 8 or more")
@@ -115,6 +112,17 @@ def small(image: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return np.array(picture), np.array(reduced)
 
 
+def write_labels(target: Path, numbers: np.ndarray, values: np.ndarray, classes: list[Any]) -> None:
+    """Write a label map, with a palette unless it has 16 bits."""
+    labels = Image.fromarray(values[numbers])
+    if values.dtype == np.uint8:
+        colours = np.zeros((256, 3), np.uint8)
+        colours[values] = [entry["colour"] for entry in classes]
+        labels.putpalette(colours.tobytes())
+    with replacing(target) as new:
+        labels.save(new)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status."""
     arguments = parse_arguments(words)
@@ -123,15 +131,11 @@ def main(words: Sequence[str] | None = None) -> int:
     model = model_of(arguments.model)
     how: Any = model.about.input
     how |= {name: value for name in ("side", "range") if (value := getattr(arguments, name))}
-    slow = model.facts.cpu_notice * (mx.default_device() == mx.cpu)
-    print(
-        *filter(None, (model.facts.notice, slow)), sep="\n", end="\n" * bool(model.facts.notice), flush=True
-    )
+    for notice in (model.facts.notice, model.facts.cpu_notice * (mx.default_device() == mx.cpu)):
+        if notice:
+            print(notice, flush=True)
     classes: list[Any] = model.about.classes
     values = labels_of(classes)
-    colours = np.zeros((256, 3), np.uint8)
-    if values.dtype == np.uint8:
-        colours[values] = [entry["colour"] for entry in classes]
     columns: dict[str, Any] = {"image": [], "classes": [], "overlay": []}
     failed = []
     for target, path in tqdm(pictures.items(), unit="image", disable=None):
@@ -144,11 +148,7 @@ def main(words: Sequence[str] | None = None) -> int:
         fractions = np.bincount(numbers.ravel(), minlength=len(classes)) / numbers.size
         largest = [n for n in np.argsort(-fractions)[:4] if fractions[n]]
         parts = [f"{classes[n]['name']} {fractions[n]:.0%}" for n in largest]
-        labels = Image.fromarray(values[numbers])
-        if values.dtype == np.uint8:
-            labels.putpalette(colours.tobytes())
-        with replacing(target) as new:
-            labels.save(new)
+        write_labels(target, numbers, values, classes)
         written = [target]
         if arguments.probabilities:
             written.append(target.with_suffix(".npy"))

@@ -41,33 +41,49 @@ from ..published import ENCODERS, PUBLISHED, cache_of, downloaded, file_of
 from ..saving import WEIGHTS
 from ..segnet import DECODERS, NORMS
 from ..training import adamw, cost_of, duration, train, weighted_cross_entropy
+from .command_line import parser_of
 from .outputs import check_output_folder, check_range, reserved
 
 CHECKPOINT, LOG, METRICS = "checkpoint.safetensors", "log.csv", "metrics.json"
 PREDICTIONS, DATA = "predictions.png", "data.png"
 FILES = (CHECKPOINT, LOG, METRICS, PREDICTIONS, DATA)  # of a run, besides the folder of the model
 SPLITS = ("train", "validation", "test")
-# Of settings_of.
-SETTINGS: tuple[str, ...] = (
-    "model",
-    "encoder",
-    "decoder",
-    "decoder_kernel",
-    "norm",
-    "crop",
-    "side",
-    "batch",
-    "seed",
-)
-SETTINGS += ("learning_rate", "class_weights", "range")
+MODEL_SETTINGS = ("model", "encoder", "decoder", "decoder_kernel", "norm", "crop", "side")
+SETTINGS = (*MODEL_SETTINGS, "batch", "seed", "learning_rate", "class_weights", "range", "threshold")
 COARSE_WEIGHT = 0.5  # of the loss of the coarse scores
+
+
+def add_training_options(
+    parser: argparse.ArgumentParser, batch: int, learning_rate: float | None, output: Path
+) -> None:
+    """Add the options of every program that trains, with some of their defaults."""
+    parser.epilog = "Ctrl-C stops after the current step; --resume continues from there."
+    add = parser.add_argument
+    add("--steps", type=int, default=300, help="training steps (default: 300)")
+    add("--batch", type=int, default=batch, help=f"batch size over all processes (default: {batch})")
+    rate = learning_rate or "one for each decoder"
+    add("--learning-rate", type=float, default=learning_rate, help=f"peak learning rate (default: {rate})")
+    add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
+    add("--output", type=Path, default=output, help=f"output folder (default: {output})")
+    add("--resume", action="store_true", help="continue a run, or an error if there is none")
+    add("--overwrite", action="store_true", help="replace earlier results in --output (without --resume)")
+    add("--smoke", action="store_true", help="a few steps only, to check that everything runs")
+
+
+def check_training_options(parser: argparse.ArgumentParser, arguments: Namespace, smoke: int) -> None:
+    """Check the options of :func:`add_training_options`; --smoke means this many steps."""
+    if arguments.smoke:
+        arguments.steps = smoke
+    if min(arguments.steps, arguments.batch, arguments.save_every) < 1:
+        parser.error("--steps, --batch and --save-every must be 1 or more")
+    if arguments.learning_rate is not None and not 0 < arguments.learning_rate < math.inf:
+        parser.error("--learning-rate must be positive and finite")
+    check_output_folder("--output", arguments.output)
 
 
 def parse_arguments(words: Sequence[str] | None) -> Namespace:
     """Parse and check the command line."""
-    form, name = argparse.RawDescriptionHelpFormatter, "python -m mlx_unpool_zoo train"
-    parser = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
-    parser.epilog = "Ctrl-C stops after the current step; --resume continues from there."
+    parser = parser_of("python -m mlx_unpool_zoo train", __doc__)
     add = parser.add_argument
     add("--data", type=Path, nargs="+", required=True, help="folder with images/ and masks/, or both folders")
     add("--validation", type=Path, nargs="+", help="as --data (default: val/ or a fifth of --data)")
@@ -75,32 +91,22 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
     add("--classes", type=Path, help="names and colours (default: classes.txt beside the masks)")
     add("--mask-ending", help="how the names of masks end, if it is not clear, such as _labelIds")
     smoothed = "masks are black and white with smoothed edges: 128 and more become 255, others 0"
-    add("--threshold", action="store_true", help=smoothed)
+    add("--threshold", action="store_const", const=True, help=smoothed)
     black = "values that become black and white, in images of more than 8 bits (default: found)"
     add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=black)
-    add("--model", help="enet (default), segnet, hair (the published network), or the folder of a model")
+    model = "enet (default), segnet, hair (the published network), or the folder of a model"
+    add("--model", default="enet", help=model)
     add("--encoder", choices=ENCODERS, help="for segnet: start from weights of ImageNet (528 MB)")
     add("--decoder", choices=DECODERS, help="for segnet (default: unpool)")
     add("--decoder-kernel", type=int, choices=(1, 3, 5, 7), help="kernel size, for segnet (default: 3)")
     add("--norm", choices=NORMS, help="for segnet, normalise over a batch (default) or each image")
     add("--side", type=int, default=256, help="scale larger images to this shorter side (default: 256)")
     add("--crop", type=int, help="side of training crops (default: median of the shorter sides)")
-    add("--steps", type=int, default=300, help="training steps (default: 300)")
-    add("--batch", type=int, default=4, help="batch size over all processes (default: 4)")
-    add("--learning-rate", type=float, default=0.01, help="peak learning rate (default: 0.01)")
     weigh = "weigh all classes the same (default: 1 / ln(1.02 + share of the pixels))"
     add("--class-weights", choices=("none",), help=weigh)
-    add("--compile", action="store_true", help="compile the step (takes minutes on a CPU)")
     add("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
-    add("--save-every", type=int, default=100, help="steps between checkpoints (default: 100)")
-    add("--output", type=Path, default=Path("runs/train"), help="output folder (default: runs/train)")
-    add("--resume", action="store_true", help="continue a run")
-    add("--overwrite", action="store_true", help="replace the run in --output (without --resume)")
-    add("--smoke", action="store_true", help="a few steps only, to check that everything runs")
+    add_training_options(parser, batch=4, learning_rate=0.01, output=Path("runs/train"))
     arguments = parser.parse_args(words)
-    if arguments.smoke:
-        arguments.steps = 3
-    arguments.model = arguments.model or "enet"
     chosen = arguments.decoder or arguments.decoder_kernel or arguments.norm
     if arguments.encoder and (arguments.model != "segnet" or chosen):
         parser.error("--encoder needs --model segnet, without --decoder, --decoder-kernel and --norm")
@@ -110,14 +116,10 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
         arguments.norm = arguments.norm or "batch"
     elif chosen:
         parser.error("--decoder, --decoder-kernel and --norm need --model segnet")
-    if min(arguments.steps, arguments.batch, arguments.save_every) < 1:
-        parser.error("--steps, --batch and --save-every must be 1 or more")
     if arguments.side < 8 or (arguments.crop is not None and arguments.crop < 8):
         parser.error("--side and --crop must be 8 or more")
-    if not 0 < arguments.learning_rate < math.inf:
-        parser.error("--learning-rate must be positive and finite")
     check_range(arguments.range)
-    check_output_folder("--output", arguments.output)
+    check_training_options(parser, arguments, smoke=3)
     return arguments
 
 
@@ -218,40 +220,46 @@ def main(words: Sequence[str] | None = None) -> int:
     if mx.distributed.init().rank() > 0:
         trained(model, splits, arguments)
         return 0
-    return train_one(model, arguments, splits)
-
-
-def train_one(model: zoo.Model, arguments: Namespace, splits: dict[str, Pictures]) -> int:
-    """Train a model on images, test it and draw some of its predictions."""
     output = arguments.output
+    folder = output / model.model_type
     with reserved("--output", output):
         if not arguments.resume:
-            files = [output / name for name in (model.model_type, *FILES)]
-            if (old := [path for path in files if path.exists()]) and not arguments.overwrite:
-                hint = "--resume to continue its run, " * files[1].exists() + "--overwrite to replace it, or"
-                raise ValueError(f"{old[0]} exists: pass {hint} another --output.")
-            remove_files(output)
+            replace_files(folder, arguments.overwrite)
         print_data(model.model_type, splits)
         if not arguments.resume:
             draw_data(splits, output / DATA)
         model, report = trained(model, splits, arguments)
         print_report(report)
         draw({"predicted": model}, splits["validation"], output / PREDICTIONS)
-    print(f"Wrote the best model, {output / model.model_type}/, and {', '.join(FILES)} in {output}/.")
-    print(f"Label your images: python -m mlx_unpool_zoo predict {output / model.model_type} IMAGE ...")
+    print(f"Wrote the best model, {folder}/, and {', '.join(FILES)} in {output}/.")
+    print(f"Label your images: python -m mlx_unpool_zoo predict {folder} IMAGE ...")
     print(f"Train longer: the same command with --resume --steps {2 * arguments.steps}")
     return 0
+
+
+def replace_files(model: Path, overwrite: bool) -> None:
+    """Remove the files of an earlier run beside its model; an error if there are any, without --overwrite."""
+    files = [model, *(model.with_name(name) for name in FILES)]
+    if (old := [path for path in files if path.exists()]) and not overwrite:
+        hint = "--resume to continue its run, " * files[1].exists() + "--overwrite to replace it, or"
+        raise ValueError(f"{old[0]} exists: pass {hint} another --output.")
+    remove_files(model.parent)
+
+
+def remove_files(folder: Path) -> None:
+    """Remove the files of a run, except its model, which the next one replaces."""
+    for name in (METRICS, *FILES):  # a run with metrics is finished
+        (folder / name).unlink(missing_ok=True)
 
 
 def print_data(name: str, splits: dict[str, Pictures]) -> None:
     """Print the number of images and the classes."""
     data = splits["train"]
-    count = f"{len(data.pairs)} images"
     others = "".join(f", {len(splits[name].pairs)} for {name}" for name in SPLITS[1:] if name in splits)
-    text = f"{name}: {count}{others}, {len(data.classes)} classes"
-    text += f" ({cut([entry['name'] for entry in data.classes])})."
-    lines = (line for each in splits.values() if each.record for line in each.record.lines())
-    print(text, *lines, sep="\n", flush=True)
+    names = cut([entry["name"] for entry in data.classes])
+    print(f"{name}: {len(data.pairs)} images{others}, {len(data.classes)} classes ({names}).")
+    for each in splits.values():
+        print(*each.record.lines() if each.record else (), sep="\n", flush=True)
 
 
 def draw_data(splits: dict[str, Pictures], path: Path) -> None:
@@ -261,12 +269,6 @@ def draw_data(splits: dict[str, Pictures], path: Path) -> None:
     columns = {"image": images, "with its mask": [overlaid(*pair, classes) for pair in pairs]}
     draw_rows(columns, classes, path, hatched=any((mask >= len(classes)).any() for mask in masks))
     print(f"Look at the first images with their masks: {path}", flush=True)
-
-
-def remove_files(folder: Path) -> None:
-    """Remove the files of a run, except its model, which the next one replaces."""
-    for name in (METRICS, *FILES):
-        (folder / name).unlink(missing_ok=True)
 
 
 def draw(models: dict[str, zoo.Model], data: Pictures, path: Path) -> None:
@@ -284,12 +286,13 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def settings_of(arguments: Namespace, splits: dict[str, Pictures]) -> dict[str, Any]:
     """What a resumed run must have in common with the run that it continues."""
-    settings = {name: getattr(arguments, name) for name in SETTINGS} | {
-        "threshold": arguments.threshold or None
+    classes = splits["train"].classes
+    return {name: getattr(arguments, name) for name in SETTINGS} | {
+        "classes": [entry["name"] for entry in classes],
+        "labels": [entry.get("label") for entry in classes],
+        "data": splits["train"].summary(),
+        "validation": splits["validation"].summary(),
     }
-    settings["classes"] = [entry["name"] for entry in splits["train"].classes]
-    settings["labels"] = [entry.get("label") for entry in splits["train"].classes]
-    return settings | {"data": splits["train"].summary(), "validation": splits["validation"].summary()}
 
 
 def trained(
@@ -300,63 +303,61 @@ def trained(
     ``options`` are those of :func:`train`.
     """
     output, settings = arguments.output, settings_of(arguments, splits)
-    options = {"settings": settings, "description": model.model_type} | options
-    report = {"validation": train_model(model, splits["train"], splits["validation"], arguments, options)}
+    best = Best(model, splits["validation"], output / model.model_type)
+    train(
+        model,
+        adamw(arguments.learning_rate, arguments.steps),
+        loss_of,
+        splits["train"].batches(model, arguments.batch, arguments.seed, arguments.crop),
+        arguments.steps,
+        output / CHECKPOINT,
+        log=output / LOG,
+        settings=settings,
+        save_every=arguments.save_every,
+        seed=arguments.seed,
+        resume=arguments.resume,
+        at_checkpoint=best.at_checkpoint,
+        **{"description": model.model_type, **options},
+    )
     if mx.distributed.init().rank() > 0:
         return model, {}
-    model = zoo.from_pretrained(output / model.model_type)
+    model, report = zoo.from_pretrained(best.folder), {"validation": best.metrics}
     for split in SPLITS[1:]:
         if split in splits and not report.get(split):
             report[split] = splits[split].metrics_of(model)
     counted = {"train": splits["train"].counted()} if splits["train"].pairs else {}
     read = {split: each.record.report() for split, each in splits.items() if each.record}
-    write_json(output / METRICS, {"settings": options["settings"], "read": read} | counted | report)
+    write_json(output / METRICS, {"settings": settings, "read": read} | counted | report)
     return model, report
 
 
-def train_model(
-    model: zoo.Model, data: Pictures, held: Pictures, arguments: Namespace, options: dict[str, Any]
-) -> dict[str, Any]:
-    """Train a model. The folder ``--output`` has the one with the best validation mean IoU so far.
+class Best:
+    """Keeps the model with the highest validation mean IoU of a run in a folder.
 
-    Returns:
-        The validation metrics of this model, empty if an earlier call has computed them.
+    ``metrics`` are those of this model on the validation images, empty if an earlier call has computed them.
     """
-    folder, metrics = arguments.output / model.model_type, {}
 
-    def keep_the_best(evaluates: bool, best: float) -> tuple[str, float]:
-        exists = (folder / WEIGHTS).exists()
+    def __init__(self, model: zoo.Model, data: Pictures, folder: Path) -> None:
+        self.model, self.data, self.folder = model, data, folder
+        self.metrics: dict[str, Any] = {}
+
+    def at_checkpoint(self, evaluates: bool, best: float) -> tuple[str, float]:
+        """Save the model if it is better; see :func:`train`."""
+        exists = (self.folder / WEIGHTS).exists()
         if not evaluates:
             if not exists:
-                model.save_pretrained(folder)
+                self.model.save_pretrained(self.folder)
             kind = "an earlier" if best == -math.inf else "the best"
-            return f". {folder}/ has {kind if exists else 'this'} model.", math.nan
-        found = held.metrics_of(model)
+            return f". {self.folder}/ has {kind if exists else 'this'} model.", math.nan
+        found = self.data.metrics_of(self.model)
         if found["miou"] is None:  # then the folder has the last model
-            model.save_pretrained(folder)
+            self.model.save_pretrained(self.folder)
             return ", validation mean IoU -", math.nan
         score = float(np.float32(found["miou"]))  # as in the log
         if is_best := score > best or not exists:
-            model.save_pretrained(folder)
-            metrics.update(found)
+            self.model.save_pretrained(self.folder)
+            self.metrics = found
         return f", validation mean IoU {score:.3f}{', the best so far' * is_best}", score
-
-    train(
-        model,
-        adamw(arguments.learning_rate, arguments.steps),
-        loss_of,
-        data.batches(model, arguments.batch, arguments.seed, arguments.crop),
-        arguments.steps,
-        arguments.output / CHECKPOINT,
-        save_every=arguments.save_every,
-        seed=arguments.seed,
-        resume=arguments.resume,
-        compiled=arguments.compile,
-        log=arguments.output / LOG,
-        at_checkpoint=keep_the_best,
-        **options,
-    )
-    return metrics
 
 
 def print_report(report: dict[str, Any]) -> None:
