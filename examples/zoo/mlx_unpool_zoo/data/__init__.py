@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ..classes import CAMVID
-from ..inputs import reduced
+from ..inputs import nearest, reduced
 from ..messages import cut
 from .layouts import Found, find
 from .masks import Mask, read_mask, thresholded
@@ -208,7 +208,7 @@ def check_depth(facts: Facts, first: Facts, ends: Sequence[float] | None) -> Non
     """Raise ValueError if an image has another depth than the first one, or a range is given for 8 bits."""
     if facts.depth != first.depth:
         one, other = (f"{each.path} has {each.depth}" for each in (facts, first))
-        raise ValueError(f"{one}, but {other}: save them alike.")
+        raise ValueError(f"{one}, but {other}: save all images with the same bit depth.")
     if ends and not facts.deep:
         raise ValueError(f"--range is for images of more than 8 bits, but {facts.path} has 8.")
 
@@ -222,9 +222,3 @@ def check_size(mask: Mask, picture: np.ndarray, facts: Facts) -> None:
             f"{mask.path} must have the size of its image (rotated as in its EXIF data), {upright}, but has "
             f"{size}{stored}."
         )
-
-
-def nearest(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """Values (H, W, ...) of the nearest pixels in a picture of another height and width."""
-    rows, columns = (((np.arange(n) + 0.5) * old / n).astype(int) for n, old in zip(shape, values.shape))
-    return values[rows][:, columns]
