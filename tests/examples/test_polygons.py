@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.masks import error_of
 from mlx_unpool_zoo.data import read
 from PIL import Image
 from pycocotools.coco import COCO
@@ -174,8 +175,8 @@ def test_the_training_split_numbers_the_classes(form, tmp_path):
 
 def test_a_class_that_the_training_split_lacks_is_an_error(tmp_path):
     put(tmp_path, splits("labelme") | {"val/a.json": labelme(shape("dog", SQUARE))})
-    with pytest.raises(ValueError, match=r"val/a\.json: the training split has no class dog, but background"):
-        read([tmp_path], 256)
+    said = error_of(read, [tmp_path], 256)
+    assert "val/a.json: the training split has no class dog, but background" in said
 
 
 def test_what_has_no_effect_is_counted(tmp_path):
@@ -271,7 +272,4 @@ WRONG = [
 
 @pytest.mark.parametrize(("files", "said"), WRONG)
 def test_what_is_not_understood_is_named(files, said, tmp_path):
-    with pytest.raises(ValueError, match=r".") as error:
-        read([put(tmp_path, files)], 256)
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
+    assert said in error_of(read, [put(tmp_path, files)], 256)
