@@ -99,10 +99,8 @@ def read(
         side: Larger images are reduced, so that their shorter side has this many pixels.
         classes: A table of classes. Default: the one beside the masks, or the values that they have.
         others: The same as ``folders`` for further splits, which replace those that are found.
-        mask_ending: See :func:`layouts.files_of`.
-        threshold: Whether binary masks have smoothed edges; see :func:`masks.thresholded`.
-        ends: The values that become 0 and 255 in images of more than 8 bits. Default: see
-            :func:`pictures.range_of`.
+        mask_ending, threshold: See :func:`layouts.files_of` and :func:`masks.thresholded`.
+        ends: The values that become 0 and 255 in images of more than 8 bits. Default: :func:`range_of`.
         divided: Whether every fifth image is for validation, if there are no others.
 
     Raises:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 from .pictures import LOSSLESS, SPLITS, SUFFIXES, files_in, folders_in, pictures_in
-from .polygons import Found, Shapes, coco_splits, foreign_in, read_json, shapes_file, shapes_of
+from .polygons import Found, Shapes, foreign_in, jsons_in, only_coco, read_json, shapes_file, shapes_of
 from .tables import TABLES
 
 IMAGES = ("images", "image", "imgs", "img", "img_dir", "jpegimages", "leftimg8bit")
@@ -86,8 +86,13 @@ def left_over(root: Path, sources: Sources) -> list[Path]:
 
 def files_of_coco(root: Path) -> Sources | None:
     """Files such as annotations/instances_train2017.json and instances_val2017.json."""
-    files = {} if is_drawn(pair_in(root)[1]) else coco_splits(root)
-    return {split: Source(root, path) for split, path in files.items()} if files.get("train") else None
+    found: dict[str, list[Path]] = {}
+    for path in jsons_in(root) if not is_drawn(pair_in(root)[1]) else ():
+        words = re.findall(r"[a-z]+", path.stem.lower())
+        if split := next((SPLITS[word] for word in words if word in SPLITS), None):
+            found.setdefault(split, []).append(path)
+    sources = {split: Source(root, only_coco(paths)) for split, paths in found.items()}
+    return sources if "train" in sources and sources["train"].masks else None
 
 
 def folders_of_splits(root: Path) -> Sources | None:
@@ -124,8 +129,7 @@ def one_folder(root: Path) -> Sources | None:
     return {"train": source} if files_in(root) or masks_of(source, root) else None
 
 
-LAYOUTS: list[Callable[[Path], Sources | None]]
-LAYOUTS = [files_of_coco, folders_of_splits, folders_of_images_and_masks, one_folder]
+LAYOUTS = (files_of_coco, folders_of_splits, folders_of_images_and_masks, one_folder)
 
 
 # Parts of them.
@@ -249,11 +253,8 @@ def files_of(
         a.jpg with a_mask.png           b_leftImg8bit.png with b_gtFine_labelIds.png
         a_1.jpg with mask_1.png         21_training.tif with 21_manual1.gif
 
-    Args:
-        images: The folder of the images. If it has only subfolders, the images in them.
-        masks: The same for the masks.
-        ending: How the names of the masks end, needed if several ways fit.
-        shared: Whether the folder has masks of images elsewhere.
+    If a folder has only subfolders, the files in them count. ``ending``: how the names of the masks end,
+    needed if several ways fit. ``shared``: whether the folder has masks of images elsewhere.
     """
     if images.samefile(masks):
         pictures, named = in_one_folder(images)

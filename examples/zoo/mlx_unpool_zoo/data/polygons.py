@@ -21,7 +21,7 @@ from PIL import Image, ImageDraw
 from pycocotools import mask
 
 from ..messages import cut
-from .pictures import SPLITS, files_in, pictures_in
+from .pictures import files_in, pictures_in
 from .tables import IGNORED, TABLES, read_table, text_of
 
 VOID = "(ignored)"  # the class of shapes that do not count
@@ -342,16 +342,6 @@ def shapes_file(folder: Path) -> Path | None:
     for path in files if not others else ():
         read_json(path)  # raises an error if it is damaged
     return next(iter(others), None)
-
-
-def coco_splits(root: Path) -> dict[str, Path | None]:
-    """Files of COCO by the split in their names, such as instances_val2017.json; None without shapes."""
-    found: dict[str, list[Path]] = {}
-    for path in jsons_in(root):
-        words = re.findall(r"[a-z]+", path.stem.lower())
-        if split := next((SPLITS[word] for word in words if word in SPLITS), None):
-            found.setdefault(split, []).append(path)
-    return {split: only_coco(paths) for split, paths in found.items()}
 
 
 def only_coco(paths: Sequence[Path]) -> Path | None:
