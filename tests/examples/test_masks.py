@@ -1,13 +1,14 @@
 """Masks and photographs as other tools write them."""
 
 import json
+import re
 from pathlib import Path
 from tempfile import mkdtemp
 
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from helpers.masks import BLOCKS, COLOURS, TURNED, in_palette, write
+from helpers.masks import BLOCKS, COLOURS, TURNED, error_of, in_palette, write
 from helpers.programs import call
 from mlx_unpool_zoo.data import read
 from mlx_unpool_zoo.data.layouts import files_of, find
@@ -22,10 +23,6 @@ def folder_of(folder: Path | str, masks: list, kind: str = "png", table: str | N
     if table:
         (folder / "classes.txt").write_text(table)
     return folder
-
-
-def refused(error: pytest.ExceptionInfo, said: str) -> bool:
-    return said in str(error.value) and "\n" not in str(error.value)
 
 
 # Names of masks.
@@ -56,13 +53,13 @@ def test_the_mask_of_an_image_is_found_by_its_name(images, masks, ending, said, 
     for name in [*(f"images/{n}" for n in images.split()), *(f"masks/{n}" for n in masks.split())]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    find = lambda: files_of(tmp_path / "images", tmp_path / "masks", ending)
+    folders = tmp_path / "images", tmp_path / "masks"
     if said:
-        with pytest.raises(ValueError, match=r".") as error:
-            find()
-        assert refused(error, said)
+        assert said in error_of(files_of, *folders, ending)
     else:
-        assert [str(mask.relative_to(tmp_path / "masks")) for _, mask in find()] == masks.split()[:2]
+        assert [str(mask.relative_to(folders[1])) for _, mask in files_of(*folders, ending)] == masks.split()[
+            :2
+        ]
 
 
 LAYOUTS = {"images masks": "classes.txt", "img masks_machine": "class_dict.csv"}
@@ -92,18 +89,7 @@ def test_images_and_masks_in_one_folder(tmp_path):
         files = find([folder])["train"].files
         assert [(found.name, other.name) for found, other in files] == expected
     (tmp_path / "png_mask.png" / "other.png").touch()
-    with pytest.raises(ValueError, match=r"names such as a\.png and a_mask\.png"):
-        find([tmp_path / "png_mask.png"])
-
-
-def test_a_number_that_starts_another_makes_no_mask(tmp_path):
-    """The test split has m1.png and m11.png; m1_mask.png would be a mask."""
-    for name in ("train/m1", "train/m1_mask", "train/m11", "train/m11_mask", "test/m1", "test/m11"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / f"{name}.png").touch()
-    found = find([tmp_path])
-    assert [mask.name for _, mask in found["train"].files] == ["m1_mask.png", "m11_mask.png"]
-    assert [*found] == ["train"]
+    assert "names such as a.png and a_mask.png" in error_of(find, [tmp_path / "png_mask.png"])
 
 
 # Values of masks.
@@ -191,9 +177,7 @@ def test_masks_that_would_be_misread_are_refused(tmp_path):
         folder = folder_of(mkdtemp(dir=tmp_path), [BLOCKS] if how else masks, kind, table)
         if how:
             Image.fromarray(BLOCKS).convert("RGB").save(folder / "masks" / "0.tif", **how)
-        with pytest.raises(ValueError, match=r".") as error:
-            read([folder], 256)["train"]
-        assert refused(error, said)
+        assert said in error_of(read, [folder], 256)
 
 
 # Training and label maps.
@@ -266,9 +250,9 @@ def test_an_absent_class_stops_training_where_255_may_stand_for_it(tmp_path):
 def test_255_in_some_masks_and_another_number_in_others_is_not_clear(tmp_path):
     tables, masks = ("sky\nroad", "0 sky 0 0 0\n1 road 9 9 9\n255 void 0 0 0"), [values(0, 1), values(0, 255)]
     folders = [folder_of(tmp_path / str(n), masks, "png", table) for n, table in enumerate(tables)]
-    read(folders[1:], 256)
-    with pytest.raises(ValueError, match=r"may be a class or mean ignored: .*/0/masks/1\.png, for exam"):
-        read(folders[:1], 256)
+    assert not error_of(read, folders[1:], 256)
+    said = error_of(read, folders[:1], 256)
+    assert re.search(r"may be a class or mean ignored: .*/0/masks/1\.png, for exam", said)
 
 
 def test_the_mean_iou_needs_two_classes(tmp_path):
@@ -302,9 +286,7 @@ def test_photographs_of_an_iphone(tmp_path, monkeypatch):
     assert open_picture(tmp_path / "a.HEIC")[0].info["icc_profile"] == profile
     content = (tmp_path / "a.HEIC").read_bytes()
     (tmp_path / "c.heic").write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match=r"c\.heic is a damaged HEIC file: "):
-        open_picture(tmp_path / "c.heic")
+    assert "c.heic is a damaged HEIC file: " in error_of(open_picture, tmp_path / "c.heic")
     monkeypatch.delitem(Image.OPEN, "HEIF")
-    says = r"a\.HEIC is a HEIC file: .*sips -s format jpeg 'a\.HEIC' --out 'a\.jpg'"
-    with pytest.raises(ValueError, match=says):
-        open_picture(tmp_path / "a.HEIC")
+    said = error_of(open_picture, tmp_path / "a.HEIC")
+    assert re.search(r"a\.HEIC is a HEIC file: .*sips -s format jpeg 'a\.HEIC' --out 'a\.jpg'", said)

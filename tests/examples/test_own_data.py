@@ -2,13 +2,14 @@
 
 import io
 import json
+import re
 import zlib
 from pathlib import Path
 
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from helpers.masks import COLOURS, in_palette, write
+from helpers.masks import COLOURS, error_of, in_palette, write
 from helpers.programs import call
 from helpers.small_models import randomised
 from mlx_unpool_zoo.classes import not_drawn
@@ -80,12 +81,9 @@ def test_folders_that_are_no_splits(patterns, names, more, expected, tmp_path):
     touch(touch(tmp_path, *patterns, splits=names), *more.split())
     if isinstance(expected, dict):
         assert counted(tmp_path) == expected
-        return
-    try:
-        said = " ".join(find([tmp_path])["train"].notes)
-    except ValueError as error:
-        said = str(error)
-    assert expected.format(r=tmp_path) in said
+    else:
+        said = error_of(find, [tmp_path]) or " ".join(find([tmp_path])["train"].notes)
+        assert expected.format(r=tmp_path) in said
 
 
 LISTS = {"train.txt": "images/m11.jpg masks/m11_L.png\n\n", "val.txt": "m1.jpg"}
@@ -109,11 +107,11 @@ def test_lists_of_splits_and_a_number_that_starts_another(folder, lists, expecte
     (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     for name, text in (({"test.txt": "m"} if "masks" in mask else {}) | lists).items():  # without a mask
         (tmp_path / folder / name).write_text(text)
-    try:
-        found = {split: [path.stem for path, _ in each.files] for split, each in find([tmp_path]).items()}
-    except ValueError as error:
-        found = str(error)
-    assert expected in found if isinstance(expected, str) else found == expected
+    if isinstance(expected, str):
+        assert expected in error_of(find, [tmp_path])
+    else:
+        found = find([tmp_path])
+        assert {split: [path.stem for path, _ in found[split].files] for split in found} == expected
 
 
 # Smoothed masks.
@@ -154,10 +152,9 @@ RIGHT += [resized(each, Image.Resampling.NEAREST) for each in (BINARY, GRID, RAM
 @pytest.mark.parametrize(("mask", "binary"), SMOOTHED)
 def test_smoothed_masks_are_refused_and_binary_ones_have_a_threshold(mask, binary, tmp_path):
     write(tmp_path, [mask, BINARY[: len(mask), : len(mask[0])] if binary and mask.ndim == 2 else mask])
-    said = r"its edges are smoothed: save masks wi|or saved as JPEG: save the m"
-    with pytest.raises(ValueError, match=said) as error:
-        read([tmp_path], 256)
-    assert binary is None or ("or pass --threshold" in str(error.value)) == binary
+    said = error_of(read, [tmp_path], 256)
+    assert "its edges are smoothed: save masks wi" in said or "or saved as JPEG: save the m" in said
+    assert binary is None or ("or pass --threshold" in said) == binary
     if binary:
         level = mask if mask.ndim == 2 else mask[..., 0]
         truth = read([tmp_path], 256, threshold=True)["train"].pairs[0][1]
@@ -184,9 +181,7 @@ def test_masks_with_sharp_edges_are_read(mask, tmp_path):
     ],
 )  # fmt: skip
 def test_pictures_that_are_no_masks_are_named(mask, options, said, tmp_path):
-    with pytest.raises(ValueError, match=r".") as error:
-        read([write(tmp_path, [mask])], 256, **options)
-    assert said in str(error.value)
+    assert said in error_of(read, [write(tmp_path, [mask])], 256, **options)
 
 
 # What values mean.
@@ -218,7 +213,7 @@ FIVE, ONE_COLOUR = "car\nroad\ntree\nsky\ndog\n", "a 255 0 0\nb 255 0 0\nc 0 0 0
         ("road\n", bands(0, 1), "0 background, 1 road"),
         ("road\n", bands(0, 255), "0 background, 255 road"),
         ("road\n", bands(1, 2), "Give every name its number in the table, such as '0 road'."),
-        ("1 background\n2 dog\n", bands(0, 1, 2, most=0), "Give 0 a line in the table."),
+        ("1 background\n2 dog\n", bands(0, 1, 2, most=0), "Give 0 a line '0 NAME'."),
         (None, bands(0, 1, 255, most=255), "mean ignored: no other number has as many pixels."),
         (None, bands(0, 128, 192, 255), "192 is large, too."),
         ("a\nb", bands(*[0] * 9, 1, *[255] * 6), "numbers other than 0 have less than a fifth of that."),
@@ -236,11 +231,9 @@ def test_the_first_meaning_that_explains_all_pixels_counts(table, mask, expected
     write(tmp_path, [mask])
     if table:
         (tmp_path / "masks/classes.txt").write_text(table)  # beside the masks, or in their folder
-    try:
+    if not (said := error_of(read, [tmp_path], 256)):
         classes = read([tmp_path], 256)["train"].classes
         said = ", ".join(f"{c.get('label', '')} {c['name']}".strip() for c in classes)
-    except ValueError as error:
-        said = str(error)
     assert expected in said
 
 
@@ -250,8 +243,7 @@ def test_colours_where_training_masks_have_numbers_and_a_split_without_pixels(tm
     (folders["a"] / "classes.txt").write_text("a\nb\nc\nvoid\n")
     wrong = {"c": "has colours, but the training masks have numbers", "i": "images for test is ignored"}
     for other, said in wrong.items():
-        with pytest.raises(ValueError, match=said):
-            read([folders["a"]], 256, others={"test": [folders[other]]})
+        assert said in error_of(read, [folders["a"]], 256, others={"test": [folders[other]]})
     grey = Image.fromarray(GRID * 100)
     grey.save(folders["a"] / "masks/0.gif")
     (folders["a"] / "masks/0.png").unlink()
@@ -322,12 +314,8 @@ FLOATS = (DEEP / 65536).astype(np.float32)
 def test_levels_that_images_keep(pictures, options, said, tmp_path):
     kind = "png" if pictures[0].dtype == DEEP.dtype else "tif"
     folder = deep_folder(tmp_path, pictures, kind)
-    if said:
-        with pytest.raises(ValueError, match=r".") as error:
-            read([folder], 256, **options)
-        assert said in str(error.value)
-    else:
-        assert read([folder], 256, **options)["train"].ends[0] < 0
+    assert said in error_of(read, [folder], 256, **options)
+    assert said or read([folder], 256)["train"].ends[0] < 0
 
 
 def test_images_of_two_depths_are_named(tmp_path):
@@ -337,8 +325,7 @@ def test_images_of_two_depths_are_named(tmp_path):
         (flat, {"test": deep}, None, r"deep/images/0\.png has more than 8 bits, but .*flat/images/0\.png"),
         (flat, {}, (2, 9), r"--range is for images of more than 8 bits, but .*flat/images/0\.png has 8"),
     ):
-        with pytest.raises(ValueError, match=said):
-            read(data, 256, others=others, ends=ends)
+        assert re.search(said, error_of(read, data, 256, others=others, ends=ends))
 
 
 @pytest.mark.parametrize("kind", ["tif", "gif", "png", "webp"])
@@ -348,8 +335,7 @@ def test_images_have_one_page(kind, tmp_path):
     first = Image.new("RGB", (160, 120))
     second = Image.new("RGB", (160, 120), "red")
     first.save(path.with_suffix(f".{kind}"), save_all=True, append_images=[second])
-    with pytest.raises(ValueError, match=rf"0\.{kind} must have one page, but has 2"):
-        read([tmp_path], 256)
+    assert f"0.{kind} must have one page, but has 2" in error_of(read, [tmp_path], 256)
     if kind == "tif":  # a smaller page is a preview
         first.save(path.with_suffix(".tif"), save_all=True, append_images=[Image.new("RGB", (16, 12))])
         assert len(read([tmp_path], 256)["train"].pairs) == 1
@@ -360,8 +346,8 @@ def test_a_mask_that_exif_data_turn_is_refused(tmp_path):
         turned = mask.getexif()
         turned[0x0112] = 3
         mask.save(tmp_path / "masks/0.png", exif=turned)
-    with pytest.raises(ValueError, match=r"masks/0\.png is turned by its EXIF data: save it upright"):
-        read([tmp_path], 256)
+    said = error_of(read, [tmp_path], 256)
+    assert "masks/0.png is turned by its EXIF data: save it upright" in said
 
 
 @pytest.mark.parametrize(("orientation", "side", "expected"), [(3, 120, 1), (6, 160, 1), (1, 160, 0)])

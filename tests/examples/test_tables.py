@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.masks import BLOCKS, COLOURS, write
+from helpers.masks import BLOCKS, COLOURS, error_of, write
 from mlx_unpool_zoo.data import read
 from mlx_unpool_zoo.data.tables import completed, palette, read_table
 
@@ -91,10 +91,9 @@ def test_tables_of_other_tools(text, classes, tmp_path):
 )
 def test_lines_that_are_not_understood_are_named(text, said, tmp_path):
     (tmp_path / "t.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ValueError, match=r"^.*/t\.csv ") as error:
-        read_table(tmp_path / "t.csv")
-    assert said in str(error.value)
-    assert "\n" not in str(error.value)
+    found = error_of(read_table, tmp_path / "t.csv")
+    assert found.startswith(f"{tmp_path}/t.csv ")
+    assert said in found
 
 
 def test_classes_without_colours_get_distinct_ones(tmp_path):
@@ -108,7 +107,6 @@ def test_classes_without_colours_get_distinct_ones(tmp_path):
 def test_two_classes_of_one_colour_are_an_error_if_masks_have_it(tmp_path):
     write(tmp_path, [COLOURS[BLOCKS]])
     (tmp_path / "classes.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n3 sun 255 80 0\n")
-    with pytest.raises(ValueError, match="fire and sun a colour that is in it twice"):
-        read([tmp_path], 256)
+    assert "fire and sun a colour that is in it twice" in error_of(read, [tmp_path], 256)
     write(tmp_path, [BLOCKS])
     assert np.array_equal(read([tmp_path], 256)["train"].pairs[0][1], BLOCKS)

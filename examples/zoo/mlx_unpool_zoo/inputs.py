@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +104,14 @@ def normalised(values: np.ndarray, dims: int, multiple: int, how: Any) -> np.nda
 def classes_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
     """The classes with the highest scores for a padded picture of a size, scaled to the size ``wanted``."""
     kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
-    rows = (((np.arange(n) + 0.5) * old / n).astype(int) for old, n in zip(size, wanted[:-1]))
-    return np.array(mx.argmax(scores, axis=-1).astype(kind))[np.ix_(*rows)]
+    found = np.array(mx.argmax(scores, axis=-1).astype(kind))
+    return nearest(found[tuple(map(slice, size[:-1]))], wanted[:-1])
+
+
+def nearest(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Values of the nearest positions on a grid of another shape; further axes are kept."""
+    places = (((np.arange(n) + 0.5) * old / n).astype(int) for n, old in zip(shape, values.shape))
+    return values[np.ix_(*places)]
 
 
 def probabilities_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:

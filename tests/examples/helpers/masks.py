@@ -1,6 +1,6 @@
 """Folders of images and masks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,3 +29,13 @@ def in_palette(numbers: np.ndarray, colours: np.ndarray = COLOURS) -> Image.Imag
     image = Image.fromarray(numbers)
     image.putpalette(colours.tobytes().ljust(768, b"\5"))
     return image
+
+
+def error_of(call: Callable, *arguments: object, **options: object) -> str:
+    """The message, of one line, of the ValueError that a call raises; nothing without one."""
+    try:
+        call(*arguments, **options)
+    except ValueError as error:
+        (line,) = str(error).splitlines()
+        return line
+    return ""

@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from ..classes import CAMVID
-from ..inputs import reduced
+from ..inputs import nearest, reduced
 from ..messages import cut
 from .layouts import Found, find
 from .masks import Mask, read_mask, thresholded
@@ -99,10 +99,8 @@ def read(
         side: Larger images are reduced, so that their shorter side has this many pixels.
         classes: A table of classes. Default: the one beside the masks, or the values that they have.
         others: The same as ``folders`` for further splits, which replace those that are found.
-        mask_ending: See :func:`layouts.files_of`.
-        threshold: Whether binary masks have smoothed edges; see :func:`masks.thresholded`.
-        ends: The values that become 0 and 255 in images of more than 8 bits. Default: see
-            :func:`pictures.range_of`.
+        mask_ending, threshold: See :func:`layouts.files_of` and :func:`masks.thresholded`.
+        ends: The values that become 0 and 255 in images of more than 8 bits. Default: :func:`range_of`.
         divided: Whether every fifth image is for validation, if there are no others.
 
     Raises:
@@ -162,7 +160,12 @@ def read_split(
     for path, mask_path in tqdm(files.files, f"Reading {split}", unit="image", leave=False, disable=None):
         values, said = values_of(path)
         facts.append(said)
-        check_depth(said, like.facts[0] if like else facts[0], ends)
+        first = like.facts[0] if like else facts[0]
+        if said.depth != first.depth:
+            one, other = (f"{each.path} has {each.depth}" for each in (said, first))
+            raise ValueError(f"{one}, but {other}: save all images with the same bit depth.")
+        if ends and not said.deep:
+            raise ValueError(f"--range is for images of more than 8 bits, but {path} has 8.")
         mask = read_mask(mask_path, files.names or (), values.shape[1::-1], threshold)
         check_size(mask, values, said)
         scale = max(1, min(values.shape[:2]) / side)
@@ -186,14 +189,14 @@ def read_split(
 def in_range_of(ends: Any, facts: Sequence[Facts], side: int, notes: list[str]) -> list[np.ndarray]:
     """Images of more than 8 bits as uint8, of which ``ends`` are 0 and 255.
 
-    Raises:
-        ValueError: If half of the images keep too few levels; fewer are a line of the ``notes``.
+    A line of the ``notes`` says which keep too few levels; it is an error if half of them do.
     """
     pictures: list[np.ndarray] = []
     problems: list[str] = []
     for each in facts:
         picture = scaled(values_of(each.path)[0], {"range": ends})
-        problems += filter(None, [few_left(each, picture)])
+        if problem := few_left(each, picture):
+            problems.append(problem)
         pictures.append(reduced(picture, side))
     if problems:
         few = f"{len(problems)} of {len(facts)} images keep too few levels: {problems[0]}, for example, "
@@ -202,15 +205,6 @@ def in_range_of(ends: Any, facts: Sequence[Facts], side: int, notes: list[str]) 
             raise ValueError(few)
         notes.append(few)
     return pictures
-
-
-def check_depth(facts: Facts, first: Facts, ends: Sequence[float] | None) -> None:
-    """Raise ValueError if an image has another depth than the first one, or a range is given for 8 bits."""
-    if facts.depth != first.depth:
-        one, other = (f"{each.path} has {each.depth}" for each in (facts, first))
-        raise ValueError(f"{one}, but {other}: save them alike.")
-    if ends and not facts.deep:
-        raise ValueError(f"--range is for images of more than 8 bits, but {facts.path} has 8.")
 
 
 def check_size(mask: Mask, picture: np.ndarray, facts: Facts) -> None:
@@ -222,9 +216,3 @@ def check_size(mask: Mask, picture: np.ndarray, facts: Facts) -> None:
             f"{mask.path} must have the size of its image (rotated as in its EXIF data), {upright}, but has "
             f"{size}{stored}."
         )
-
-
-def nearest(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """Values (H, W, ...) of the nearest pixels in a picture of another height and width."""
-    rows, columns = (((np.arange(n) + 0.5) * old / n).astype(int) for n, old in zip(shape, values.shape))
-    return values[rows][:, columns]

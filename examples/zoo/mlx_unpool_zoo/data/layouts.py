@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 from .pictures import LOSSLESS, SPLITS, SUFFIXES, files_in, folders_in, pictures_in
-from .polygons import Found, Shapes, coco_splits, foreign_in, read_json, shapes_file, shapes_of
+from .polygons import Found, Shapes, foreign_in, jsons_in, only_coco, read_json, shapes_file, shapes_of
 from .tables import TABLES
 
 IMAGES = ("images", "image", "imgs", "img", "img_dir", "jpegimages", "leftimg8bit")
@@ -28,10 +28,6 @@ class Source(NamedTuple):
     images: Path
     masks: Path | None
     only: Path | None = None  # a list of the images that belong to the split
-
-    def where(self) -> Path:
-        """What distinguishes the split from others."""
-        return self.only or (self.masks if self.masks and self.masks.is_file() else self.images)
 
 
 Sources = dict[str, Source]
@@ -58,22 +54,31 @@ def find(folders: Sequence[Path], ending: str | None = None) -> dict[str, Found]
         raise ValueError(
             f"{root} has {', '.join(folders_in(root)) or 'no folders'}. {foreign_in(root) or WAYS}"
         )
-    used = {split: source for split, source in sources.items() if split == "train" or has_masks(source)}
-    shared = len({source.masks for source in used.values()}) < len(used)
-    found = {split: found_in(source, root, ending, shared) for split, source in used.items()}
-    read_json.cache_clear()
-    notes = [f"{split} has no masks, and is not used." for split in sources if split not in used]
-    known = {str(path) for each in sources.values() for path in each[:2] if path}
-    for name, path in folders_in(root).items() if len(folders) == 1 and root not in map(Path, known) else ():
-        if not any(f"{each}/".startswith(f"{path}/") for each in known) and pictures_in(path):
-            notes.append(f"{name} has pictures, and is not used.")
-    if len(used) > 1:
+    folders_of_masks = [each.masks for each in sources.values() if each.masks]
+    shared = len({*folders_of_masks}) < len(folders_of_masks)
+    found = {split: found_in(split, source, root, ending, shared) for split, source in sources.items()}
+    read = {split: files for split, files in found.items() if files}
+    notes = [f"{split} has no masks, and is not used." for split in found.keys() - read.keys()]
+    if len(folders) == 1:
+        notes += [f"{path.name} has pictures, and is not used." for path in left_over(root, sources)]
+    if len(read) > 1:
+        differing = next(column for column in zip(*sources.values()) if len({*column}) == len(column))
+        names = dict(zip(sources, differing))
         does = {"train": "trains", "validation": "validates", "test": "is the test at the end"}
-        notes.insert(0, ", ".join(f"{each.where()} {does[s]}" for s, each in used.items()) + ".")
-    if len(used) == 1 and not used["train"].only and (part := folders_in(used["train"].images).get("train")):
+        notes.insert(0, ", ".join(f"{names[split]} {does[split]}" for split in read) + ".")
+    elif not sources["train"].only and (part := folders_in(sources["train"].images).get("train")):
         notes.append(f"{part} is a class or a group, as the folders beside it: all are for training.")
-    found["train"].notes[:0] = notes
-    return found
+    read["train"].notes[:0] = notes
+    return read
+
+
+def left_over(root: Path, sources: Sources) -> list[Path]:
+    """The folders in a folder that have pictures, of which no split uses any."""
+    used = [path for source in sources.values() for path in source[:2] if path]
+    if root in used:
+        return []
+    inside = folders_in(root).values()
+    return [each for each in inside if pictures_in(each) and not any(each in (p, *p.parents) for p in used)]
 
 
 # Layouts: each a function that returns the splits of a folder, or nothing if it has another layout.
@@ -81,14 +86,19 @@ def find(folders: Sequence[Path], ending: str | None = None) -> dict[str, Found]
 
 def files_of_coco(root: Path) -> Sources | None:
     """Files such as annotations/instances_train2017.json and instances_val2017.json."""
-    files = {} if is_drawn(pair_in(root)[1]) else coco_splits(root)
-    return {split: Source(root, path) for split, path in files.items()} if files.get("train") else None
+    found: dict[str, list[Path]] = {}
+    for path in jsons_in(root) if not is_drawn(pair_in(root)[1]) else ():
+        words = re.findall(r"[a-z]+", path.stem.lower())
+        if split := next((SPLITS[word] for word in words if word in SPLITS), None):
+            found.setdefault(split, []).append(path)
+    sources = {split: Source(root, only_coco(paths)) for split, paths in found.items()}
+    return sources if "train" in sources and sources["train"].masks else None
 
 
 def folders_of_splits(root: Path) -> Sources | None:
     """Folders train/, val/, ..., each with images/ and masks/, with both kinds, or beside trainannot/."""
     parts = {split: source_in(part) for split, part in splits_among(folders_in(root).values()).items()}
-    if "train" not in parts or not has_masks(parts["train"]):
+    if "train" not in parts or not masks_of(parts["train"], root):
         return None
     if pair_in(root)[1]:
         raise ValueError(f"{root} has masks of its own and in {parts['train'].images}. {command(parts)}")
@@ -98,7 +108,7 @@ def folders_of_splits(root: Path) -> Sources | None:
 def folders_of_images_and_masks(root: Path) -> Sources | None:
     """Folders images/ and masks/, which may have the same folders of splits, or lists of names."""
     images, masks = pair_in(root)
-    if not images or not masks:
+    if not images or not (masks := masks or shapes_file(images) or shapes_file(root)):
         return None
     paths = [path for folder in (root / "ImageSets/Segmentation", root) for path in folder.glob("*.txt")]
     lists = splits_among(paths)
@@ -116,11 +126,10 @@ def folders_of_images_and_masks(root: Path) -> Sources | None:
 def one_folder(root: Path) -> Sources | None:
     """Images beside their masks (a.png, a_mask.png), beside trainannot/, or with files of polygons."""
     source = source_in(root)
-    return {"train": source} if files_in(root) or has_masks(source) else None
+    return {"train": source} if files_in(root) or masks_of(source, root) else None
 
 
-LAYOUTS: list[Callable[[Path], Sources | None]]
-LAYOUTS = [files_of_coco, folders_of_splits, folders_of_images_and_masks, one_folder]
+LAYOUTS = (files_of_coco, folders_of_splits, folders_of_images_and_masks, one_folder)
 
 
 # Parts of them.
@@ -129,7 +138,7 @@ LAYOUTS = [files_of_coco, folders_of_splits, folders_of_images_and_masks, one_fo
 def in_pair(images: Path, masks: Path) -> Sources:
     """The splits in a folder of images and one of masks: their subfolders, or all is for training."""
     inside = [*folders_in(images).values()]
-    parts, labels = splits_among(inside), splits_among(folders_in(masks).values())
+    parts, labels = splits_among(inside), splits_among(folders_in(masks).values() if masks.is_dir() else ())
     if not parts.keys() - {"train"}:  # a class may be called "train"
         return {"train": Source(images, masks)}
     sources = {s: Source(part, labels.get(s) if labels else masks) for s, part in parts.items()}
@@ -164,7 +173,7 @@ def source_in(folder: Path) -> Source:
     """The images of a split in its folder, with the masks in it or beside it."""
     images, masks = pair_in(folder)
     if images:
-        return Source(images, masks or (images if shapes_file(images) else shapes_file(folder)))
+        return Source(images, masks or shapes_file(images) or shapes_file(folder))
     beside = [folder.with_name(folder.name.removesuffix("_images") + end) for end in BESIDE]
     return Source(folder, next((other for other in beside if other.is_dir()), folder))
 
@@ -179,48 +188,47 @@ def pair_in(folder: Path) -> tuple[Path | None, Path | None]:
     return next(iter(images), None), next(iter(drawn + masks), None)
 
 
-def is_drawn(folder: Path | None) -> bool:
-    """Whether a folder has pictures that may be masks."""
-    return folder is not None and any(path.suffix.lower() in LOSSLESS for path in pictures_in(folder))
-
-
-def has_masks(source: Source) -> bool:
-    """Whether a split has more than images: a test often has no masks."""
-    masks = source.masks
-    return masks is not None and (masks.is_file() or has_drawn(source) or shapes_file(masks) is not None)
-
-
-def has_drawn(source: Source) -> bool:
-    """Whether a split has masks that are pictures; then files of polygons do not count."""
-    images, masks, only = source
-    if masks is None or masks.is_file():
+def is_drawn(folder: Path | None, images: Path | None = None) -> bool:
+    """Whether a folder has pictures that may be masks, beside the images if they are in it, too."""
+    if folder is None or folder.is_file():
         return False
-    if images != masks and not only:
-        return is_drawn(masks)
-    names = sorted(names_in(masks, LOSSLESS))
-    if only:  # the first image shows it
-        part = rf"(?<!\d){re.escape(next(iter(listed_in(only)), '/'))}(?!\d)"
-        return any(re.search(part, name) for name in names)
-    lossy = len(files_in(masks)) > len(names) > 0
+    if folder != images:
+        return any(path.suffix.lower() in LOSSLESS for path in pictures_in(folder))
+    names = sorted(names_in(folder, LOSSLESS))
+    lossy = len(files_in(folder)) > len(names) > 0
     return lossy or any(b.startswith(a) and not b[len(a)].isdigit() for a, b in pairwise(names))
 
 
-def found_in(source: Source, root: Path, ending: str | None, shared: bool) -> Found:
-    """The images of a split, with masks or shapes."""
+def masks_of(source: Source, root: Path) -> Path | None:
+    """The folder of masks if it has pictures, otherwise a file of polygons; None if a split has neither."""
+    images, masks, _ = source
+    if masks is None or masks.is_file() or is_drawn(masks, images):
+        return masks
+    lossy = masks if images != masks and pictures_in(masks) else None  # read_mask says why it is refused
+    return shapes_file(masks) or shapes_file(images) or shapes_file(root) or lossy
+
+
+def found_in(split: str, source: Source, root: Path, ending: str | None, shared: bool) -> Found | None:
+    """The images of a split, with masks or shapes; None if it has none and is not for training."""
     images, masks, only = source
-    if masks is None:
-        raise ValueError(f"{images} has no masks. {foreign_in(root) or WAYS}")
-    near = [masks.parent, masks, root, *([root.parent] if splits_among([root]) else [])]
-    table = next((base / name for base in near for name in TABLES if (base / name).exists()), None)
-    found = None if has_drawn(source) else shapes_of(images, masks, root, shared and not only)
-    if not found:
+    masks = masks_of(source, root) or (masks or images if split == "train" else None)
+    if not masks:
+        return None
+    if masks.is_file():
+        found = shapes_of(masks, images, root, shared and not only)
+    else:
+        near = [masks.parent, masks, root, *([root.parent] if splits_among([root]) else [])]
+        table = next((base / name for base in near for name in TABLES if (base / name).exists()), None)
         try:
             found = Found(files_of(images, masks, ending, shared), None, table)
         except ValueError as error:
             raise ValueError(f"{error} {foreign_in(root)}".strip()) from None
     if only:
         names, by_name = listed_in(only), {image.stem: (image, mask) for image, mask in found.files}
-        if missing := [name for name in names if name not in by_name]:
+        missing = [name for name in names if name not in by_name]
+        if missing == names and split != "train":
+            return None
+        if missing:
             raise ValueError(f"{only} lists {missing[0]}, which has no image or no mask.")
         if len(by_name) < len(found.files):
             raise ValueError(f"{only} is not clear: {images} has several images of one name.")
@@ -245,11 +253,8 @@ def files_of(
         a.jpg with a_mask.png           b_leftImg8bit.png with b_gtFine_labelIds.png
         a_1.jpg with mask_1.png         21_training.tif with 21_manual1.gif
 
-    Args:
-        images: The folder of the images. If it has only subfolders, the images in them.
-        masks: The same for the masks.
-        ending: How the names of the masks end, needed if several ways fit.
-        shared: Whether the folder has masks of images elsewhere.
+    If a folder has only subfolders, the files in them count. ``ending``: how the names of the masks end,
+    needed if several ways fit. ``shared``: whether the folder has masks of images elsewhere.
     """
     if images.samefile(masks):
         pictures, named = in_one_folder(images)
@@ -316,10 +321,9 @@ def ways_of(images: Sequence[str], masks: Iterable[str]) -> dict[str, list[str]]
     """Possible names of the masks of images, by the ending (or "start*ending") of these names."""
     ways = {"": [*images]}
     words = [re.findall(r"\d+|[^\W\d_]+|[\W_]", name) for name in images]
-    same = [len({*each}) == 1 for each in zip(*words)]
-    last = [len({*each}) == 1 for each in zip(*(row[::-1] for row in words))]
-    after = min([*last, False].index(False), len(last) - 1)
-    before = min([*same, False].index(False), len(same) - 1 - after)
+    shortest = min(map(len, words))
+    after = min(same_at_start([row[::-1] for row in words]), shortest - 1)
+    before = min(same_at_start(words), shortest - 1 - after)
     parts = ["".join(row[before : len(row) - after]) for row in words]
     start = "".join(words[0][:before])
     for part in {parts[0], parts[-1]}:
@@ -332,3 +336,8 @@ def ways_of(images: Sequence[str], masks: Iterable[str]) -> dict[str, list[str]]
                 text = ending if first == start else f"{first}*{ending}"
                 ways.setdefault(text, [f"{first}{part}{ending}" for part in parts])
     return ways
+
+
+def same_at_start(rows: Sequence[Sequence[str]]) -> int:
+    """How many items at the start are the same in all rows."""
+    return len([*takewhile(lambda column: len({*column}) == 1, zip(*rows))])

@@ -24,7 +24,6 @@ GREY = 0x010101  # a grey colour, divided by its red
 NONE = -(1 << 30)  # in place of a number, if a mask has colours, or of a colour, if it has numbers
 PHOTOGRAPH = "a photograph, or a mask drawn over one or saved as JPEG: save the mask alone, as PNG"
 SMOOTHED = "its edges are smoothed: save masks without smoothing (not as JPEG, resized without interpolation)"
-BLACK_AND_WHITE = [(0, NONE), (IGNORED, NONE)]
 BINARY = ", or pass --threshold: 128 and more become 255, others 0"
 
 
@@ -40,17 +39,11 @@ class Mask:
 
 
 def read_mask(path: Path | Shapes, names: Sequence[str], size: tuple[int, int], lossy: bool = False) -> Mask:
-    """A mask from a file, or drawn from shapes.
-
-    Args:
-        path: The file, or the shapes.
-        names: Of the classes of shapes.
-        size: The width and height of the upright picture.
-        lossy: Whether it may be a JPEG file.
+    """A mask from a file (``lossy``: or a JPEG file), or from shapes, whose classes have ``names``.
 
     Raises:
         ValueError: If it cannot be read, has several pages, a format or transparency that changes values,
-            or if it is a photograph.
+            or if it is a photograph. For shapes, if the upright picture has another ``size`` (W, H).
     """
     values, shades = (path.drawn(names, size), None) if isinstance(path, Shapes) else load(path, lossy)
     coloured, numbers = values.ndim == 3, as_numbers(values) if values.ndim == 3 else values
@@ -76,11 +69,8 @@ def found_in(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if values.min() < 0 or values.max() > 4 * values.size:
         found, places = np.unique(values, return_inverse=True)
         return found, places.reshape(values.shape)
-    table = np.zeros(int(values.max()) + 1, np.int32)  # faster than to sort the pixels
-    table[values.ravel()] = 1
-    found = np.flatnonzero(table)
-    table[found] = np.arange(len(found))
-    return found, table[values]
+    occurs = np.bincount(values.ravel()) > 0  # faster than to sort the pixels
+    return np.flatnonzero(occurs), (np.cumsum(occurs, dtype=np.int32) - 1)[values]
 
 
 def lies_between(values: np.ndarray) -> np.ndarray:
@@ -104,11 +94,8 @@ def check_edges(masks: list[Mask], known: set[int]) -> None:
     """Raise ValueError for smoothed edges and photographs: several values are rare and lie between others.
 
     A class has pixels among others of its own, or only smaller or only larger ones around it. The grey of a
-    smoothed edge has a smaller value on one side and a larger one on the other.
-
-    Args:
-        masks: All masks for training.
-        known: The numbers and colours of the table, which are classes, however rare.
+    smoothed edge has a smaller value on one side and a larger one on the other. The numbers and colours of
+    the table, ``known``, are classes, however rare.
     """
     pixels, between = total(masks), total(masks, "between")
     whole = pixels.total()
@@ -158,7 +145,8 @@ def thresholded(masks: list[Mask]) -> list[Mask]:
     for mask in masks:
         light = np.array([level_of(pair) >= 128 for pair in mask.pairs], np.uint16)
         counts = np.bincount(light, mask.counts, minlength=2).astype(int).tolist()
-        made.append(replace(mask, places=light[mask.places], pairs=BLACK_AND_WHITE, counts=counts))
+        pairs = [(0, NONE), (IGNORED, NONE)]
+        made.append(replace(mask, places=light[mask.places], pairs=pairs, counts=counts))
     return made
 
 

@@ -85,11 +85,11 @@ def meaning_of(masks: list[Mask], table: Table | None) -> Meaning:
     kept = [c for c in entries if not (is_ignored(c) and c.get("label") in (-1, IGNORED))]
     if not 2 <= len(kept) < IGNORED:
         most = max(masks, key=lambda mask: len(mask.pairs))
-        many = (
+        why = (
             f": {most.path} has {len(most.pairs)} values. It seems to be {PHOTOGRAPH}; or it numbers objects"
         )
-        many *= len(kept) > 1
-        raise ValueError(f"masks must have 2 to {IGNORED - 1} classes, but have {len(kept)}{many}.")
+        why = why if len(kept) > 1 else ""
+        raise ValueError(f"masks must have 2 to {IGNORED - 1} classes, but have {len(kept)}{why}.")
     indices = dict.fromkeys(border, IGNORED)
     for value, entry in zip(values, entries):
         indices[value] = IGNORED if is_ignored(entry) or entry not in kept else kept.index(entry)
@@ -123,7 +123,7 @@ def rows(counts: Counts, table: Table) -> Iterator[Row]:
     elif agrees(counts, shades):
         yield False, positions(table, numbers), table, ""
         yield False, [] if 0 in numbers else [*range(1, n + 1)], table, ONE
-        is_0 = mostly_0(counts) and not has_background(table)
+        is_0 = counts_of(counts)[0] > 0.5 * counts.total() and not has_background(table)
         yield False, [*range(n + 1)] if is_0 else [], front, BACKGROUND
 
 
@@ -146,11 +146,6 @@ def border_of(counts: Counts, in_colours: bool, values: list[int]) -> set[int]:
 def has_background(table: Table) -> bool:
     """Whether a class of the table is the background, or what has no label."""
     return any(is_background(c) or is_ignored(c) for c in table)
-
-
-def mostly_0(counts: Counts) -> bool:
-    """Whether more than half of the pixels have the number 0."""
-    return sum(pixels for (number, _), pixels in counts.items() if number == 0) > 0.5 * counts.total()
 
 
 def levels(numbers: set[int]) -> list[int]:
@@ -190,12 +185,13 @@ def rgb(colour: int) -> list[int]:
 
 def check_first(counts: Counts, absent: list[str], table: Table) -> None:
     """Raise ValueError if plain names may begin with that of another number than they seem to."""
-    missing = {table[0]["name"], table[-1]["name"]} & {*absent}
-    if missing and (table[0]["name"] in missing or mostly_0(counts)):
-        share, first = f"{counts_of(counts)[0] / counts.total():.1%} of the pixels are 0", table[0]["name"]
+    first, last, zeros = table[0]["name"], table[-1]["name"], counts_of(counts)[0]
+    if first in absent or (last in absent and zeros > 0.5 * counts.total()):
+        missing = [name for name in (first, last) if name in absent]
         raise ValueError(
-            f"no mask has {' and '.join(missing)}, and {share}: it is not clear whether 0 is {first}. Put "
-            f"'background' or 'void' first, or give every name its number, such as '0 {first}'."
+            f"no mask has {' and '.join(missing)}, and {zeros / counts.total():.1%} of the pixels are 0: it "
+            f"is not clear whether 0 is {first}. Put 'background' or 'void' first, or give every name its "
+            f"number, such as '0 {first}'."
         )
 
 
@@ -209,8 +205,8 @@ def counts_of(counts: Counts) -> Counter[int]:
 
 def line_for(value: str, name: str, table: Table) -> str:
     """A line of a table, in its form."""
-    if table and "label" not in table[0] and "colour" not in table[0]:
-        return f"a last line '{name}'" if name == "void" else f"a first line '{name}'"
+    if table and not {"label", "colour"} & table[0].keys():
+        return f"a {'last' if name == 'void' else 'first'} line '{name}'"
     if table and "label" not in table[0]:
         return f"a line '{name} {value}'"
     return f"a line '{value} {name}{' 0 0 0' if table and 'colour' in table[0] else ''}'"
@@ -276,21 +272,22 @@ def unexplained(masks: list[Mask], counts: Counts, table: Table) -> str:
             "Give the table numbers, or only names."
         )
     known = {*shades} if in_colours else {*(labels or range(n)), IGNORED}
-    missing = [(pair, pixels) for pair, pixels in counts.most_common() if pair[in_colours] not in known]
-    shown = {pair: f"#{pair[1]:06x}" if in_colours else text_of(pair) for pair, _ in missing}
-    shares = cut([f"{shown[pair]} ({n / counts.total():.1%} of the pixels)" for pair, n in missing])
-    path = next(mask.path for mask in masks if missing[0][0] in mask.pairs)
-    said = f"{path} has values without a class: {shares}. Classes: {cut([c['name'] for c in table])}."
-    if not in_colours and not labels and [pair[0] for pair, _ in missing] == [n]:
-        zero, last = (f"{k} has {by_number[k] / counts.total():.1%} of the pixels" for k in (0, n))
+    missing = [pair for pair, _ in counts.most_common() if pair[in_colours] not in known]
+    shown = [f"#{pair[1]:06x}" if in_colours else text_of(pair) for pair in missing]
+    shares = [f"{text} ({counts[p] / counts.total():.1%} of the pixels)" for text, p in zip(shown, missing)]
+    path, first = next(mask.path for mask in masks if missing[0] in mask.pairs), missing[0]
+    names, most = [entry["name"] for entry in table], max(counts.values())
+    said = f"{path} has values without a class: {cut(shares)}. Classes: {cut(names)}."
+    if in_colours or labels:
+        value = " ".join(map(str, rgb(first[1]))) if in_colours else shown[0]
+        name = "NAME" if any(map(is_background, table)) else "background"
+        name = name if counts[first] == most else "void"
+        meant = {"background": "if it is the background", "void": "if it means ignored"}.get(name, "")
+        return f"{said} Give {shown[0]} {line_for(value, name, table)} {meant}".rstrip() + "."
+    if [number for number, _ in missing] != [n]:
+        return f"{said} Give every name its number in the table, such as '0 {names[0]}'."
+    zero, last = (f"{k} has {by_number[k] / counts.total():.1%} of the pixels" for k in (0, n))
+    void = ""
+    if by_number[n] <= max(by_number[k] for k in range(n)):
         void = f" If {n} has none ({last}), put 'void' last."
-        void *= by_number[n] <= max(by_number[k] for k in range(n))
-        return f"{said} If 0 has no name ({zero}), put 'background' first.{void}"
-    if not in_colours and not labels:
-        return f"{said} Give every name its number in the table, such as '0 {table[0]['name']}'."
-    first = missing[0][0]
-    value = " ".join(map(str, rgb(first[1]))) if in_colours else shown[first]
-    if counts[first] == max(counts.values()) and not any(map(is_background, table)):
-        return f"{said} Give {shown[first]} {line_for(value, 'background', table)} if it is the background."
-    void = "; the name 'void' ignores it" if counts[first] < max(counts.values()) else ""
-    return f"{said} Give {shown[first]} a line in the table{void}."
+    return f"{said} If 0 has no name ({zero}), put 'background' first.{void}"

@@ -10,20 +10,23 @@ import json
 import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from os.path import normpath
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
+from pycocotools import mask
 
 from ..messages import cut
-from .pictures import SPLITS, files_in, pictures_in
+from .pictures import files_in, pictures_in
 from .tables import IGNORED, TABLES, read_table, text_of
 
 VOID = "(ignored)"  # the class of shapes that do not count
 POLYGONS = ("polygon", "oriented_rectangle", "rotation", None)  # shape_type of labelme and X-AnyLabeling
+AREAS = ("rectangle", "circle", "mask")
 COCO, LABELME = {"images", "annotations", "categories"}, {"imagePath", "shapes"}  # keys
 YOLO = r"\s*-?[\d.]+([ \t]+[\d.e+-]+){4,}\s"  # a line
 # Other tools: how names of their files end, what these contain, the tool, and what to export instead.
@@ -47,6 +50,7 @@ class Shapes:
     draw: Callable[[Image.Image, list[tuple[int, Any]]], None]
     size: tuple[Any, Any] = (None, None)  # in the file
     shapes: list[tuple[str, Any]] = field(default_factory=list)
+    flat: list[str] = field(default_factory=list)  # the kinds of shapes without an area
 
     def __str__(self) -> str:
         return str(self.file)
@@ -79,64 +83,63 @@ class Found:
     notes: list[str] = field(default_factory=list)
 
 
-def shapes_of(images: Path, masks: Path, root: Path, shared: bool = False) -> Found | None:
-    """The images in a folder with their shapes, or None if there are no files with shapes.
+def shapes_of(path: Path, images: Path, root: Path, shared: bool = False) -> Found:
+    """The images in a folder with the shapes in a file of COCO, or in files beside the one of another kind.
 
-    ``masks`` is the folder of these files, or one of them; ``root`` has both folders. ``shared``: whether
-    there are files of images elsewhere.
+    ``root`` has both. ``shared``: whether there are files of images elsewhere.
     """
-    path = masks if masks.is_file() else shapes_file(masks) or shapes_file(images) or shapes_file(root)
-    if not path:
-        return None
     if has_keys(path, COCO):
         return coco(path, images)
-    folder, (form, ending) = path.parent, (yolo, ".txt") if path.suffix == ".txt" else (labelme, ".json")
+    folder, ending = path.parent, path.suffix.lower()
     pictures = files_in(images) or pictures_in(images)
     needed = {each: (folder / each.relative_to(images)).with_suffix(ending) for each in pictures}
     others = [] if shared else sorted({*files_in(folder, (ending,))} - {*needed.values()})
     if alone := [other for other in others if has_keys(other, LABELME) or is_yolo(other)]:
         raise ValueError(f"{alone[0]} has shapes, but there is no image for it in {images}.")
-    found = form(needed, folder, [images.parent, folder.parent, folder, root, root.parent])
-    if others and form is labelme:
+    if ending == ".txt":
+        return yolo(needed, folder, [images.parent, folder.parent, folder, root, root.parent])
+    found = labelme(needed, folder)
+    if others:
         found.notes.append(f"Files that are not of labelme, and are not used: {cut([*map(str, others)])}.")
     return found
 
 
-def found_with(
-    files: dict[Path, Shapes], names: Sequence[str], flat: Counter[str], notes: Sequence[str] = ()
-) -> Found:
-    """The images of a split, with lines about shapes without an area (``flat``) and images without shapes."""
+def found_with(files: dict[Path, Shapes], names: Iterable[str], notes: Sequence[str] = ()) -> Found:
+    """The images of a split, with lines about shapes without an area and images without shapes."""
+    flat = Counter(kind for each in files.values() for kind in each.flat)
     listed = ", ".join(f"{count} {kind}" for kind, count in flat.items())
-    empty, count = [path for path, each in files.items() if not each.shapes], len(files)
-    if listed and len(empty) == count:
+    empty = [path for path, each in files.items() if not each.shapes]
+    if listed and len(empty) == len(files):
         raise ValueError(f"{files[empty[0]]} has no polygons, only shapes without area: {listed}.")
-    lines = [f"Shapes without an area are not drawn: {listed}."] * bool(listed)
+    lines = [*notes]
+    if listed:
+        lines.append(f"Shapes without an area are not drawn: {listed}.")
     if empty:
-        lines.append(f"{len(empty)} of {count} images, such as {empty[0].name}, have only background.")
+        lines.append(f"{len(empty)} of {len(files)} images, such as {empty[0].name}, have only background.")
     names = ["background", *(name for name in dict.fromkeys(names) if name not in ("background", VOID))]
     if len(names) >= IGNORED:
         raise ValueError(f"shapes must have at most {IGNORED - 2} classes, but have {len(names) - 1}.")
-    return Found([*sorted(files.items())], names, notes=[*notes, *lines])
+    return Found(sorted(files.items()), names, notes=lines)
 
 
-def labelme(needed: dict[Path, Path], folder: Path, _: Sequence[Path]) -> Found:
+def labelme(needed: dict[Path, Path], folder: Path) -> Found:
     """The shapes in a.json for a.jpg. Shapes cover those before them."""
     if alone := [picture for picture, path in needed.items() if not path.exists()]:
         share = f"{len(alone)} of {len(needed)} images have no file of labelme"
         raise ValueError(f"{share}: {alone[0]}, for example, needs {needed[alone[0]].name} in {folder}.")
-    files, flat = {}, Counter[str]()
+    files = {}
     for picture, path in needed.items():
         data = read_json(path)
         with naming(path):
             size = data.get("imageWidth"), data.get("imageHeight")
-            files[picture] = shapes = Shapes(path, draw_labelme, size)
+            files[picture] = found = Shapes(path, draw_labelme, size)
             for shape in data["shapes"]:
-                kind, name, count = shape.get("shape_type"), plain(shape["label"]), len(shape["points"])
-                if kind not in (*POLYGONS, "rectangle", "circle", "mask") or (kind in POLYGONS and count < 3):
-                    flat[kind or "line"] += 1
+                kind, name = shape.get("shape_type"), plain(shape["label"])
+                if kind in AREAS or (kind in POLYGONS and len(shape["points"]) > 2):
+                    found.shapes.append((VOID if name == "__ignore__" else name, shape))
                 else:
-                    shapes.shapes.append((VOID if name == "__ignore__" else name, shape))
-    return found_with(files, sorted({name for each in files.values() for name, _ in each.shapes}), flat)
+                    found.flat.append(kind or "line")
+    return found_with(files, sorted(name for each in files.values() for name, _ in each.shapes))
 
 
 def draw_labelme(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
@@ -160,43 +163,47 @@ def draw_labelme(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
 def coco(path: Path, images: Path) -> Found:
     """The shapes in a file of COCO: polygons and run lengths. The smaller of two shapes covers the other."""
     files: dict[Path, Shapes] = {}
-    flat, count, names, by_name = Counter[str](), Counter[str](), [], defaultdict[str, list[Path]](list)
+    data, listed, notes = read_json(path), dict[Any, Shapes](), Counter[str]()
+    by_name = defaultdict[str, list[Path]](list)
     for picture in pictures_in(images):
         by_name[picture.name].append(picture)
-    data, listed = read_json(path), {}
     with naming(path):
         for each in data["images"]:
             place = placed(each["file_name"], path, images, by_name)
-            listed[each["id"]] = shapes = Shapes(path, draw_coco, (each.get("width"), each.get("height")))
-            count["Images that {} lists, but are missing"] += not place
-            if place and files.setdefault(place, shapes) is not shapes:
+            listed[each["id"]] = found = Shapes(path, draw_coco, (each.get("width"), each.get("height")))
+            notes[f"Images that {path} lists, but are missing"] += not place
+            if place and files.setdefault(place, found) is not found:
                 raise ValueError(f"it lists {place.name} twice.")
         categories = {each["id"]: each for each in data["categories"]}
         for each in data["annotations"]:
-            drawn, name = each.get("segmentation"), plain(categories[each["category_id"]]["name"])
-            if isinstance(drawn, list):
-                drawn = [part for part in drawn if len(part) > 5]
+            name, parts = plain(categories[each["category_id"]]["name"]), each.get("segmentation")
+            shape = [part for part in parts if len(part) > 5] if isinstance(parts, list) else parts
             if each["image_id"] not in listed:
-                count["Shapes in {} of images that it does not list, which are not used"] += 1
-            elif drawn:
-                listed[each["image_id"]].shapes.append((VOID if each.get("iscrowd") else name, drawn))
+                notes[f"Shapes in {path} of images that it does not list, which are not used"] += 1
+            elif shape:
+                listed[each["image_id"]].shapes.append((VOID if each.get("iscrowd") else name, shape))
             else:
-                flat["line" if each.get("segmentation") else "box"] += 1
-        used = {each["category_id"] for each in data["annotations"]}
-        for number, each in categories.items():  # Roboflow adds the group of all classes as a category
-            groups = (other.get("supercategory") for other in categories.values() if other is not each)
-            names += [plain(each["name"])] if number in used or each["name"] not in groups else []
+                listed[each["image_id"]].flat.append("line" if parts else "box")
         if not files:
             raise ValueError(f"its images are not in {images}: {data['images'][0]['file_name']}.")
+    # Roboflow adds the group of all classes as a category.
+    used = {each["category_id"] for each in data["annotations"]}
+    groups = {
+        each.get("supercategory") for each in categories.values() if each.get("supercategory") != each["name"]
+    }
+    names = [each["name"] for n, each in categories.items() if n in used or each["name"] not in groups]
     beside = {other for folder in {each.parent for each in files} for other in files_in(folder)}
-    count["Images that {} does not list, which are not used"] = len(beside - files.keys())
-    return found_with(files, names, flat, [f"{text.format(path)}: {n}." for text, n in count.items() if n])
+    notes[f"Images that {path} does not list, which are not used"] = len(beside - files.keys())
+    return found_with(
+        files, map(plain, names), [f"{text}: {count}." for text, count in notes.items() if count]
+    )
 
 
 def placed(name: str, path: Path, images: Path, by_name: dict[str, list[Path]]) -> Path | None:
     """The image with a name in a file of COCO: there, or the only one with this name; None without one."""
     parts = Path(name.replace("\\", "/"))
-    same = [base / parts for base in (path.parent, images) if (base / parts).is_file()][:1]
+    places = (Path(normpath(base / parts)) for base in (path.parent, images))
+    same = [place for place in places if images in place.parents and place.is_file()][:1]
     same = same or by_name.get(parts.name, [])
     if len(same) > 1:  # train2017/1.jpg and val2017/1.jpg
         same = [each for each in same if each.parent.name.lower() in path.stem.lower()] or same
@@ -207,7 +214,7 @@ def placed(name: str, path: Path, images: Path, by_name: dict[str, list[Path]]) 
 
 def draw_coco(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
     """Draw polygons (lists of x and y) and run lengths as pycocotools does, the larger ones first."""
-    mask, (width, height) = pycocotools(), canvas.size
+    width, height = canvas.size
     runs, drawn = [], np.zeros((width, height), np.uint8)  # run lengths go down the columns
     for number, shape in shapes:
         if isinstance(shape, list):
@@ -238,21 +245,21 @@ def yolo(needed: dict[Path, Path], folder: Path, near: Sequence[Path]) -> Found:
     if "kpt_shape" in text_of(table):
         raise ValueError(f"{table} describes keypoints (kpt_shape), but polygons are needed.")
     names: dict[float, str] = {e.get("label", n): plain(e["name"]) for n, e in enumerate(read_table(table))}
-    files, flat = {}, Counter[str]()
+    files = {}
     for picture, path in needed.items():
-        files[picture] = shapes = Shapes(path, draw_yolo)
+        files[picture] = found = Shapes(path, draw_yolo)
         with naming(path):
             lines = text_of(path).splitlines() if path.exists() else []
             for number, *points in (map(float, line.split()) for line in lines if line.strip()):
                 if number not in names:
                     raise ValueError(f"the class {number:g} is not in {table}.")
                 if len(points) > 5:
-                    shapes.shapes.append((names[number], points))
+                    found.shapes.append((names[number], points))
                 else:
-                    flat["box"] += 1
-    found = found_with(files, [*names.values()], flat)
-    found.table = table
-    return found
+                    found.flat.append("box")
+    made = found_with(files, names.values())
+    made.table = table
+    return made
 
 
 def draw_yolo(canvas: Image.Image, shapes: list[tuple[int, Any]]) -> None:
@@ -274,15 +281,6 @@ def points_of(values: Any, size: tuple[int, int]) -> np.ndarray:
     if not np.isfinite(points).all() or np.abs(points).max() > 10 * max(size):
         raise ValueError(f"points are far outside the picture: {points.min():g} to {points.max():g}.")
     return points
-
-
-def pycocotools() -> Any:
-    """The module ``pycocotools.mask``."""
-    try:
-        from pycocotools import mask
-    except ImportError:
-        raise ValueError("needs pycocotools: pip install pycocotools, or export masks (PNG).") from None
-    return mask
 
 
 def plain(name: Any) -> str:
@@ -337,23 +335,13 @@ def jsons_in(folder: Path) -> list[Path]:
 def shapes_file(folder: Path) -> Path | None:
     """A file with shapes in a folder, of COCO, labelme or YOLO (lines of a class and numbers)."""
     files = jsons_in(folder)
-    if found := only_coco(files) or next((path for path in files if has_keys(path, LABELME)), None):
-        return found
-    if texts := [path for path in files_in(folder, (".txt",)) if is_yolo(path)]:
-        return texts[0]
-    for path in files:
+    if path := only_coco(files):
+        return path
+    others = [path for path in files if has_keys(path, LABELME)]
+    others += [path for path in files_in(folder, (".txt",)) if not others and is_yolo(path)]
+    for path in files if not others else ():
         read_json(path)  # raises an error if it is damaged
-    return None
-
-
-def coco_splits(root: Path) -> dict[str, Path | None]:
-    """Files of COCO by the split in their names, such as instances_val2017.json; None without shapes."""
-    found: dict[str, list[Path]] = {}
-    for path in jsons_in(root):
-        words = re.findall(r"[a-z]+", path.stem.lower())
-        if split := next((SPLITS[word] for word in words if word in SPLITS), None):
-            found.setdefault(split, []).append(path)
-    return {split: only_coco(paths) for split, paths in found.items()}
+    return next(iter(others), None)
 
 
 def only_coco(paths: Sequence[Path]) -> Path | None:
