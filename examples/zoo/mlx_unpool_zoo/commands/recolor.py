@@ -27,7 +27,7 @@ import mlx_unpool_zoo as zoo
 from ..data.pictures import open_picture, read_picture
 from ..files import replacing
 from ..hair import squares_of
-from ..hair_colour import COLOURS, brightness_of, colour_of, hint_of, recoloured, table_of
+from ..hair_colour import COLOURS, brightness_of, colour_of, hint_of, recoloured, smoothed, table_of
 from ..inputs import array_of
 from .outputs import check_inputs, check_output_file
 
@@ -135,8 +135,8 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
                 seconds += time.perf_counter()
                 share += (mask > 0.5).mean()
                 now = brightness_of(picture, mask)
-                if now is not None:  # the brightness is smoothed, so that colours do not flicker
-                    brightness = 0.9 * (brightness or now) + 0.1 * now
+                if now is not None:
+                    brightness = smoothed(brightness, now)
                     picture = recoloured(picture, mask, table_of(colour, brightness))
                 same = {"dst_colorspace": frame.colorspace, "dst_color_range": frame.color_range}
                 image = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(format="yuv420p", **same)
