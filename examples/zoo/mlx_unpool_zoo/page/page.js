@@ -1,6 +1,6 @@
 "use strict";
-// The page sends pictures to the program that served it and gets masks, with which a worker (pictures.js) draws the
-// results. Another colour or strength does not run the network again.
+// The page lets workers (pictures.js) send pictures to the program that served it and draw the results with the masks
+// that it answers. Another colour or strength does not run the network again.
 
 const options = JSON.parse(document.body.dataset.options), isHair = !options.classes.length;
 const LIMIT = 120; // seconds to wait for an answer
@@ -13,61 +13,27 @@ function say(text) { // one more line, or none at all
   message.textContent = text && [...lines, text].join("\n");
 }
 
-// A promise of work(done, fail) that also fails if it takes too long.
-function within(what, work) {
-  return new Promise((done, fail) => {
-    const timer = setTimeout(() => fail(Error(`${what} has not answered for ${LIMIT} seconds.`)), 1000 * LIMIT);
-    new Promise(work).then(done, fail).finally(() => clearTimeout(timer));
-  });
-}
-
 // Workers by what they do, each of which is replaced if it does not answer.
 const workers = {};
 
-async function call(name, source, ...values) {
+function call(name, ...values) {
   const worker = (workers[name] ??= new Worker("pictures.js")), { port1, port2 } = new MessageChannel();
-  const answer = within("This browser", (done, fail) => {
-    port1.onmessage = ({ data }) => { done(data); };
-    worker.onerror = () => { fail(Error("A part of this page does not run: reload the page.")); };
-    worker.postMessage([name, source, ...values], [port2]);
+  let timer;
+  return new Promise((done, fail) => {
+    const end = (problem) => {
+      worker.terminate();
+      delete workers[name];
+      fail(Error(problem));
+    };
+    const who = name === "ask" ? "The program" : "This browser";
+    timer = setTimeout(end, 1000 * LIMIT, `${who} has not answered for ${LIMIT} seconds.`);
+    worker.onerror = () => { end("A part of this page does not run: reload the page."); };
+    port1.onmessage = ({ data: [value, error] }) => { if (error) fail(error); else done(value); };
+    worker.postMessage([name, ...values], [port2]);
+  }).finally(() => {
+    clearTimeout(timer);
+    port1.close();
   });
-  const [value, error] = await answer.catch((problem) => {
-    worker.terminate();
-    delete workers[name];
-    throw problem;
-  }).finally(() => { port1.close(); });
-  if (error) throw error;
-  return value;
-}
-
-// Questions to the program, one after the other.
-let socket, last = Promise.resolve();
-const ENDED = "The program that shows this page has ended. Start it again, then try again.";
-
-function ask(...question) {
-  last = last.catch(() => {}).then(() => exchange(...question));
-  return last;
-}
-
-async function exchange({ width, height, data }, follows) {
-  const received = (kind) => within("The program", (done, fail) => {
-    Object.assign(socket, { [kind]: done, onclose: ({ reason }) => { fail(Error(reason || ENDED)); } });
-  });
-  try {
-    if (socket?.readyState !== WebSocket.OPEN) {
-      socket = new WebSocket(`ws://${location.host}/talk?${options.identity}`);
-      socket.binaryType = "arraybuffer";
-      await received("onopen");
-    }
-    socket.send(JSON.stringify({ width, height, follows }));
-    socket.send(data);
-    const answer = JSON.parse((await received("onmessage")).data);
-    if (answer.error) throw Error(answer.error);
-    return { ...answer, width, height, mask: new Uint8Array((await received("onmessage")).data) };
-  } catch (error) {
-    socket.close(); // what comes later would be taken for the answer to the next question
-    throw error;
-  }
 }
 
 // Pictures: { element, name, source, shown, answer, drawn, drawing }.
@@ -102,7 +68,7 @@ async function look(picture, source, follows) {
     paint(picture, "before", shown);
     picture.element.classList.add("new");
   }
-  const answer = await ask(sent, follows);
+  const answer = await call("ask", sent, options.identity, follows);
   await picture.drawing; // of the frame before, which is drawn while the network runs
   picture.shown?.close();
   pictures.add(Object.assign(picture, { source, shown, answer, drawn: "" }));

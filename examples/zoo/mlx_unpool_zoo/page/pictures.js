@@ -1,5 +1,6 @@
 "use strict";
-// A worker, so that large photographs do not stop the page: reads pictures, draws results and encodes files.
+// A worker, so that large photographs do not stop the page: reads pictures, asks the program about them, draws results
+// and encodes files.
 
 const SIDE = 512, LONGEST = 8 * SIDE; // as in hair.py
 const STRIP = 256, SHOWN = 1600 ** 2; // rows of a picture in memory at once; pixels of a picture on the page
@@ -7,9 +8,9 @@ const STRIP = 256, SHOWN = 1600 ** 2; // rows of a picture in memory at once; pi
 onmessage = async ({ data: [name, source, ...values], ports: [port] }) => {
   try {
     const picture = source instanceof Blob ? await createImageBitmap(source) : source;
-    const value = await { read, draw, save }[name](picture, ...values);
-    picture.close();
-    port.postMessage([value], value.shown ? [value.shown, value.data.buffer] : value.close ? [value] : []);
+    const value = await { read, ask, draw, save }[name](picture, ...values);
+    picture.close?.();
+    port.postMessage([value], value.data ? [value.shown, value.data.buffer] : value.close ? [value] : []);
   } catch (error) {
     port.postMessage([null, error]);
   }
@@ -24,6 +25,31 @@ function read(picture, isHair, area, isFrame) {
   const sent = resized(picture, ...size, isHair, isFrame ? "medium" : "high"); // frames faster and less exactly
   const { data, width, height } = sent.getContext("2d").getImageData(0, 0, ...size);
   return { shown, data, width, height };
+}
+
+// Questions to the program, one after the other.
+let socket, last = Promise.resolve();
+const ENDED = "The program that shows this page has ended. Start it again, then try again.";
+
+function ask(...question) {
+  last = last.catch(() => {}).then(() => exchange(...question));
+  return last;
+}
+
+async function exchange({ width, height, data }, identity, follows) {
+  const received = (kind) => new Promise((done, fail) => {
+    Object.assign(socket, { [kind]: done, onclose: ({ reason }) => { fail(Error(reason || ENDED)); } });
+  });
+  if (socket?.readyState !== WebSocket.OPEN) {
+    socket = new WebSocket(`ws://${location.host}/talk?${identity}`);
+    socket.binaryType = "arraybuffer";
+    await received("onopen");
+  }
+  socket.send(JSON.stringify({ width, height, follows }));
+  socket.send(data);
+  const answer = JSON.parse((await received("onmessage")).data);
+  if (answer.error) throw Error(answer.error);
+  return { ...answer, width, height, mask: new Uint8Array((await received("onmessage")).data) };
 }
 
 const draw = (...values) => drawn(...values).transferToImageBitmap();
