@@ -21,18 +21,12 @@ from mlx_unpool import MaxPool2d, MaxUnpool2d
 
 from .about import CITATIONS, Facts, Size, scaled_input
 from .inputs import classes_of, interpolated
-from .messages import cut
 from .model import Model
 
 SIDE = 512  # of the inputs of the published weights, whatever the shape of the photograph
 STEP = 200  # the largest distance of the squares in which a wide picture is segmented, in pixels
 LONGEST = 8 * SIDE  # of a wide picture; a longer one is stretched to this length
 HAIR: list[Any] = [{"name": "background", "colour": [0, 0, 0]}, {"name": "hair", "colour": [170, 70, 200]}]
-# How often each operator occurs in the published TFLite file; those in mixed case are MediaPipe's own.
-OPERATORS = {
-    **{"CONV_2D": 90, "DEPTHWISE_CONV_2D": 28, "Convolution2DTransposeBias": 5, "PRELU": 100},
-    **{"MaxPoolingWithArgmax2D": 3, "MaxUnpooling2D": 3, "ADD": 28, "CONCATENATION": 2},
-}
 PARTS = {"Kernel": "weight", "Bias": "bias", "Alpha": "weight"}  # TensorFlow's names of parameters
 
 
@@ -190,21 +184,28 @@ class HairSegmenter(Model):
                 passes. Their masks are averaged with weights that fall to 0 at the edges of each square.
                 It takes as many times longer as there are squares: three for 16:9.
         """
-        found: list[mx.array] = []
+        before: list[mx.array] = []
         for frame in frames:
-            (picture, *others), _ = self._batch(frame)
-            if others:
-                raise ValueError(f"[HairSegmenter] a mask is for one image, but got {1 + len(others)}.")
-            size, parts = squares_of(*picture.shape[:2]) if squares else WHOLE
-            inputs, mask = stretched(picture, size), np.zeros(size, np.float32)
-            before = found if len(found) == len(parts) else [mx.zeros((SIDE, SIDE))] * len(parts)
-            found = []
-            for (part, weights), previous in zip(parts, before):
-                x = self._normalised(inputs[part][None])
-                x[..., 3] = previous
-                found.append(mx.softmax(self(x)[0].astype(mx.float32), axis=-1)[..., 1])
-                mask[part] += weights * np.array(found[-1])
-            yield interpolated(mask, picture.shape)
+            mask, before = self.next_mask(frame, before, squares=squares)
+            yield mask
+
+    def next_mask(
+        self, frame: Any, before: list[mx.array], *, squares: bool = False
+    ) -> tuple[np.ndarray, list[mx.array]]:
+        """The mask of a frame, and what the next call gets as ``before``; a list, at first empty."""
+        (picture, *others), _ = self._batch(frame)
+        if others:
+            raise ValueError(f"[HairSegmenter] a mask is for one image, but got {1 + len(others)}.")
+        size, parts = squares_of(*picture.shape[:2] if squares else (SIDE, SIDE))
+        inputs, mask, found = stretched(picture, size), np.zeros(size, np.float32), []
+        if len(before) != len(parts):
+            before = [mx.zeros((SIDE, SIDE))] * len(parts)
+        for (part, weights), previous in zip(parts, before):
+            x = self._normalised(inputs[part][None])
+            x[..., 3] = previous
+            found.append(mx.softmax(self(x)[0].astype(mx.float32), axis=-1)[..., 1])
+            mask[part] += weights * np.array(found[-1])
+        return interpolated(mask, picture.shape), found
 
     def _for_each(self, made_of: Any, images: Any, args: Any, kwargs: Any) -> np.ndarray:
         if self.about.input.get("side") or self.config["num_classes"] != 2:  # trained on other sizes
@@ -219,15 +220,6 @@ class HairSegmenter(Model):
         return super()._normalised(np.concatenate([values, np.zeros_like(values[..., :1])], axis=-1))
 
     # The published file.
-
-    @classmethod
-    def from_pytorch(cls, state_dict: Mapping[str, Any], **options: Any) -> HairSegmenter:
-        """See ``Model.from_pytorch``. Also accepts the content of the published TFLite file."""
-        found = state_dict.get("operators") if isinstance(state_dict, Mapping) else None
-        if isinstance(found, Counter) and found != OPERATORS:
-            names = [name[:40] for name in sorted(dict(found.items() ^ OPERATORS.items()))]
-            raise ValueError(f"it is not MediaPipe's network: it has other numbers of {cut(names, 3)}.")
-        return super().from_pytorch(state_dict, **options)
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -270,7 +262,6 @@ def tensorflow_kind(layer: nn.Module) -> tuple[str, tuple[int, ...]]:
 # The squares of wide and tall pictures.
 
 Square = tuple[Any, np.ndarray]  # the place of a square, and the weights of its pixels in the mask
-WHOLE: tuple[tuple[int, int], list[Square]] = (SIDE, SIDE), [(np.s_[:, :], np.ones(1, np.float32))]
 
 
 def squares_of(height: int, width: int) -> tuple[tuple[int, int], list[Square]]:
@@ -280,9 +271,7 @@ def squares_of(height: int, width: int) -> tuple[tuple[int, int], list[Square]]:
     squares overlap. The weights of a square fall linearly to 0 at its edges, and those of all add up to 1.
     """
     ratio = max(height, width) / min(height, width)
-    if 3 * ratio <= 4:
-        return WHOLE
-    length = min(math.floor(SIDE * ratio + 0.5), LONGEST)
+    length = min(math.floor(SIDE * ratio + 0.5), LONGEST) if 3 * ratio > 4 else SIDE
     count = math.ceil((length - SIDE) / STEP) + 1
     starts = np.linspace(0, length - SIDE, count).round().astype(int)
     slope = SIDE / 2 - np.abs(np.arange(SIDE) + 0.5 - SIDE / 2)
@@ -314,12 +303,11 @@ def stretched(picture: np.ndarray, size: tuple[int, int] = (SIDE, SIDE)) -> np.n
         means = area_means(area_means(picture, rows).swapaxes(0, 1), columns).swapaxes(0, 1)
         return np.floor(means + 0.5).astype(np.uint8)
     (above, below, down), (left, right, across) = neighbours(height, rows), neighbours(width, columns)
-    across, lines = across[:, None], np.empty((2, columns, 3), np.int32)
-    found = np.empty((rows, columns, 3), np.uint8)
+    across, found = across[:, None], np.empty((rows, columns, 3), np.uint8)
     for number, share in enumerate(down):  # row by row, which saves memory
-        for line, row in zip(lines, (picture[above[number]], picture[below[number]])):
-            line[:] = (row[left] * (2048 - across) + row[right] * across) >> 4
-        found[number] = ((lines[0] * (2048 - share) >> 16) + (lines[1] * share >> 16) + 2) >> 2
+        pair = picture[[above[number], below[number]]]
+        first, second = (pair[:, left] * (2048 - across) + pair[:, right] * across) >> 4
+        found[number] = ((first * (2048 - share) >> 16) + (second * share >> 16) + 2) >> 2
     return found
 
 

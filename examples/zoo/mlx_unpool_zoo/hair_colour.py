@@ -34,6 +34,11 @@ def brightness_of(picture: np.ndarray, mask: np.ndarray) -> float | None:
     return float((few[hair] @ LUMINANCE).mean()) / 255 if hair.any() else None
 
 
+def smoothed(before: float | None, now: float) -> float:
+    """The brightness of the hair in a video, smoothed over its frames, so that colours do not flicker."""
+    return 0.9 * (before or now) + 0.1 * now
+
+
 def table_of(colour: np.ndarray, brightness: float) -> np.ndarray:
     """The new colour (256, 3) of hair for each brightness of a pixel.
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 import flatbuffers
 import mlx.nn as nn
@@ -10,10 +9,6 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import tflite
 from mlx.utils import tree_flatten
-
-# Of the published file.
-OPERATORS = {"CONV_2D": 90, "DEPTHWISE_CONV_2D": 28, "PRELU": 100, "ADD": 28, "CONCATENATION": 2}
-OPERATORS |= {"MaxPoolingWithArgmax2D": 3, "MaxUnpooling2D": 3, "Convolution2DTransposeBias": 5}
 
 
 def constants_of(model: zoo.HairSegmenter) -> dict[str, np.ndarray]:
@@ -32,8 +27,8 @@ def constants_of(model: zoo.HairSegmenter) -> dict[str, np.ndarray]:
     return found
 
 
-def tflite_of(constants: Mapping[str, np.ndarray], operators: Any = OPERATORS, kind: int = 0) -> bytes:
-    """A TFLite file with these constants, of a ``TensorType``, and operators, which are not connected."""
+def tflite_of(constants: Mapping[str, np.ndarray], kind: int = 0) -> bytes:
+    """A TFLite file with these constants, of a ``TensorType``, and two operators that are not connected."""
     builder = flatbuffers.Builder()
 
     def table(name: str, **fields: int | list[int]) -> int:
@@ -48,17 +43,18 @@ def tflite_of(constants: Mapping[str, np.ndarray], operators: Any = OPERATORS, k
             getattr(tflite, f"{name}Add{field}")(builder, value)
         return getattr(tflite, f"{name}End")(builder)
 
-    buffers, tensors, codes, used = [table("Buffer")], [], [], []
+    buffers, tensors = [table("Buffer")], []
     for number, (name, array) in enumerate(constants.items(), start=1):
         data = builder.CreateNumpyVector(np.frombuffer(array.tobytes(), np.uint8))
         buffers.append(table("Buffer", Data=data))
         fields = {"Shape": builder.CreateNumpyVector(np.array(array.shape, np.int32)), "Type": kind}
         tensors.append(table("Tensor", Buffer=number, Name=builder.CreateString(name), **fields))
-    for number, (name, count) in enumerate(operators.items()):
-        code = getattr(tflite.BuiltinOperator, name, tflite.BuiltinOperator.CUSTOM)
-        custom = {"CustomCode": builder.CreateString(name)} if code == tflite.BuiltinOperator.CUSTOM else {}
-        codes.append(table("OperatorCode", DeprecatedBuiltinCode=code, **custom))
-        used += [table("Operator", OpcodeIndex=number) for _ in range(count)]
+    custom = {
+        "DeprecatedBuiltinCode": tflite.BuiltinOperator.CUSTOM,
+        "CustomCode": builder.CreateString("Own"),
+    }
+    codes = [table("OperatorCode"), table("OperatorCode", **custom)]
+    used = [table("Operator", OpcodeIndex=number) for number in range(2)]
     parts = {"Subgraphs": [table("SubGraph", Tensors=tensors, Operators=used)], "Buffers": buffers}
     builder.Finish(table("Model", Version=3, OperatorCodes=codes, **parts), file_identifier=b"TFL3")
     return bytes(builder.Output())

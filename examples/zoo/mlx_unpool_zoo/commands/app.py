@@ -14,7 +14,6 @@ import asyncio
 import errno
 import hashlib
 import html
-import itertools
 import json
 import logging
 import os
@@ -29,7 +28,7 @@ from http import HTTPStatus
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 import numpy as np
@@ -41,7 +40,7 @@ import mlx_unpool_zoo as zoo
 
 from ..classes import not_drawn
 from ..hair import squares_of
-from ..hair_colour import COLOURS, brightness_of, colour_of, hint_of, table_of
+from ..hair_colour import COLOURS, brightness_of, hint_of, smoothed
 from ..messages import pip_install
 
 if TYPE_CHECKING:
@@ -49,66 +48,51 @@ if TYPE_CHECKING:
     from websockets.http11 import Request, Response
 
 PORTS = range(8766, 8776)  # that are tried; a browser remembers the permission for the camera by port
-KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".jpg": "image/jpeg"}
+FILES = {"index.html": "text/html", "page.css": "text/css", "portrait.jpg": "image/jpeg"}
+FILES |= dict.fromkeys(("page.js", "pictures.js"), "text/javascript")
 LIMIT = 10  # seconds that a page may take to receive an answer
 HAIR_PURPOSE = "Give the hair another colour, in a photograph or live with your camera."
 PURPOSE = "See the class of every pixel, in a photograph or live with your camera."
 OTHER = "Another model runs here now: reload this page."
 POLICY = "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; img-src data:"
 POLICY += "; connect-src 'self' {sockets}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+HEADERS = {  # of every file
+    "Connection": "close",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
 
 
 class Question(BaseModel):
-    """What a page sends. If it has a size, the pixels of a picture follow: red, green, blue and alpha."""
+    """What a page sends before the pixels of a picture: red, green, blue and alpha."""
 
-    colours: list[Annotated[str, Field(max_length=100)]] = Field(["copper"], max_length=4)
-    width: int = Field(0, ge=0, le=65535)
-    height: int = Field(0, ge=0, le=65535)
-    frame: int | None = None  # number of a camera's picture
-    brightness: float = Field(0.5, ge=0, le=1)  # of the hair, if there is no picture
+    width: int = Field(gt=0, le=65535)
+    height: int = Field(gt=0, le=65535)
+    follows: bool = False  # the picture before, as a frame of a camera does
 
 
 class Hair:
-    """What one open page asks of the hair network: masks, and tables of colours for them."""
+    """What one open page asks of the hair network: masks, and how bright the hair is."""
 
     area = 512 * 4096  # pixels of the largest picture: 8 squares beside each other
 
     def __init__(self, model: zoo.HairSegmenter) -> None:
         self.model = model
-        self._start_video()
+        self.before: list[mx.array] = []
+        self.brightness: float | None = None
 
-    def _start_video(self) -> None:
-        """Forget the mask of the frame before."""
-        self.frames: list[np.ndarray] = []
-        self.masks = self.model.masks((self.frames.pop() for _ in itertools.repeat(None)), squares=True)
-        self.smoothed: float | None = None
-
-    def answer(self, question: Question, picture: np.ndarray | None) -> tuple[dict, np.ndarray | None]:
-        """For each colour a table (256, 3) by brightness and, for a picture, the mask of its hair."""
-        colours = [colour_of(text) for text in question.colours]
-        if picture is None:  # other colours for a picture whose mask the page has
-            return {"tables": tables_of(colours, question.brightness)}, None
-        if question.frame is None:
-            mask = self.model.mask(picture, squares=True)
-            brightness = brightness_of(picture, mask)
-        else:
-            if question.frame == 0:
-                self._start_video()
-            self.frames.append(picture)
-            mask = next(self.masks)
-            now = brightness_of(picture, mask)
-            if now is not None:  # smoothed, so that colours do not flicker
-                self.smoothed = 0.9 * (self.smoothed or now) + 0.1 * now
-            brightness = self.smoothed
+    def answer(self, question: Question, picture: np.ndarray) -> tuple[dict[str, Any], np.ndarray]:
+        """What the page says about the hair in a picture, and its mask, 0 to 255."""
+        if not question.follows:
+            self.before, self.brightness = [], None
+        mask, self.before = self.model.next_mask(picture, self.before, squares=True)
+        now = brightness_of(picture, mask)
+        if now is not None:
+            self.brightness = smoothed(self.brightness, now)
         share, squares = float((mask > 0.5).mean()), len(squares_of(*mask.shape)[1])
-        found: dict[str, Any] = {"brightness": brightness, "share": share, "squares": squares}
-        found |= {"hint": hint_of(share), "tables": tables_of(colours, brightness)}
+        found = {"share": share, "squares": squares, "hint": hint_of(share), "brightness": self.brightness}
         return found, (mask * 255).round().astype(np.uint8)
-
-
-def tables_of(colours: list[np.ndarray], brightness: float | None) -> list[list]:
-    """The tables of colours for hair of a brightness, or none if there is no hair."""
-    return [] if brightness is None else [table_of(each, brightness).round().tolist() for each in colours]
 
 
 class Classes:
@@ -119,10 +103,8 @@ class Classes:
     def __init__(self, model: zoo.Model) -> None:
         self.model = model
 
-    def answer(self, question: Question, picture: np.ndarray | None) -> tuple[dict, np.ndarray | None]:
+    def answer(self, question: Question, picture: np.ndarray) -> tuple[dict[str, Any], np.ndarray]:
         """The share of each class in a picture, and the class of every pixel."""
-        if picture is None:
-            raise ValueError("there is no picture.")
         numbers = self.model.predict(Image.fromarray(picture))
         counts = np.bincount(numbers.ravel(), minlength=len(self.model.about.classes))
         return {"shares": (counts / numbers.size).tolist()}, numbers
@@ -156,26 +138,20 @@ def view_of(model: zoo.Model, path: str) -> type[Hair] | type[Classes]:
     return Classes
 
 
-def answered(view: Hair | Classes, question: Question, pixels: bytes | None) -> tuple[dict, bytes | None]:
-    """The answer to a question, with a byte for every pixel of a picture, or an error as text."""
+def answered(view: Hair | Classes, question: Question, pixels: bytes) -> tuple[str, bytes] | tuple[str]:
+    """The messages that answer a question: a JSON text and a byte for every pixel, or only an error."""
     try:
-        picture = None
-        if pixels is not None:
-            rgba = np.frombuffer(pixels, np.uint8).reshape(question.height, question.width, 4)
-            picture = np.ascontiguousarray(rgba[..., :3])
+        rgba = np.frombuffer(pixels, np.uint8).reshape(question.height, question.width, 4)
         start = time.perf_counter()
-        found, plane = view.answer(question, picture)
+        found, plane = view.answer(question, np.ascontiguousarray(rgba[..., :3]))
         found["seconds"] = time.perf_counter() - start
+        return json.dumps(found), plane.tobytes()
     except (ValueError, RuntimeError, MemoryError) as error:  # a RuntimeError of MLX, for example of a kernel
-        return {"error": str(error) or "There is not enough memory."}, None
-    return found, None if plane is None else plane.tobytes()
+        return (json.dumps({"error": str(error) or "There is not enough memory."}),)
 
 
 class Page:
-    """The server of the page: its files over HTTP, and a WebSocket for the questions of each open page.
-
-    An answer is a JSON text, followed by a byte for every pixel if the question had a picture.
-    """
+    """The server of the page: its files over HTTP, and a WebSocket for the questions of each open page."""
 
     def __init__(self, model: zoo.Model, path: str = "hair") -> None:
         self.model: Any = model
@@ -184,30 +160,27 @@ class Page:
         # One thread for all pages: the model runs for one picture at a time.
         self.worker = ThreadPoolExecutor(1)
         self.full = False
-        hair = self.view is Hair
-        options: dict[str, Any] = {"area": self.view.area, "colours": COLOURS if hair else {}}
-        options["notDrawn"] = None if hair else not_drawn(model.about.classes)
-        options |= {"classes": [] if hair else model.about.classes, "portrait": not model.facts.notice}
+        hair, classes = self.view is Hair, model.about.classes
+        options: dict[str, Any] = {"area": self.view.area, "portrait": not model.facts.notice}
+        options |= {"colours": COLOURS, "classes": [], "notDrawn": None}
+        if not hair:
+            options |= {"colours": {}, "classes": classes, "notDrawn": not_drawn(classes)}
         texts = {
             "title": "Recolour hair" if hair else f"Classes of {Path(path).name}",
             "purpose": HAIR_PURPOSE if hair else PURPOSE,
             "paper": " ".join(filter(None, (model.about.paper, model.facts.notice, model.facts.cpu_notice))),
             "device": str(mx.device_info().get("device_name", "CPU")),
         }
-        folder = (files("mlx_unpool_zoo") / "page").iterdir()
-        suffixes = {file: Path(file.name).suffix for file in folder}
-        known = {file: KINDS[suffix] for file, suffix in suffixes.items() if suffix in KINDS}
-        self.files = {f"/{file.name}": (file.read_bytes(), kind) for file, kind in known.items()}
-        page, kind = self.files.pop("/index.html")
+        folder = files("mlx_unpool_zoo") / "page"
+        self.files = {f"/{name}": ((folder / name).read_bytes(), kind) for name, kind in FILES.items()}
         # A page that was opened before the program was started again learns whether it is still the same.
-        identity = hashlib.sha256(json.dumps([texts, options]).encode() + page)
-        for content, _ in self.files.values():
-            identity.update(content)
+        identity = hashlib.sha256(repr([texts, options, self.files]).encode())
         weights: Any = tree_flatten(self.model.parameters())
         for _, weight in weights:
-            identity.update(np.asarray(weight.reshape(-1).view(mx.uint8)).tobytes())
+            identity.update(np.array(weight.astype(mx.float32)).data)
         self.identity = identity.hexdigest()
         texts["options"] = json.dumps(options | {"identity": self.identity})
+        page, kind = self.files.pop("/index.html")
         for name, text in texts.items():
             page = page.replace(b"{%s}" % name.encode(), html.escape(text).encode())
         self.files["/"] = page, kind
@@ -231,6 +204,9 @@ class Page:
 
     def file(self, connection: ServerConnection, request: Request) -> Response | None:
         """The response to a request for a file, or None for a WebSocket."""
+        from websockets.datastructures import Headers
+        from websockets.http11 import Response
+
         # Another site whose name resolves to this computer sends its own name (DNS rebinding).
         if request.headers.get_all("Host") not in [[host] for host in self.hosts]:
             return connection.respond(HTTPStatus.FORBIDDEN, "Forbidden\n")
@@ -243,17 +219,10 @@ class Page:
             return None
         if route not in self.files:
             return connection.respond(HTTPStatus.NOT_FOUND, "Not found\n")
-        response = connection.respond(HTTPStatus.OK, "")
-        response.body, kind = self.files[route]
-        del response.headers["Content-Type"], response.headers["Content-Length"]
-        sockets = " ".join(f"ws://{host}" for host in self.hosts)
-        response.headers["Content-Type"] = kind
-        response.headers["Content-Length"] = str(len(response.body))
-        response.headers["Content-Security-Policy"] = POLICY.format(sockets=sockets)
-        response.headers["Cross-Origin-Resource-Policy"] = "same-origin"
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Cache-Control"] = "no-store"
-        return response
+        body, kind = self.files[route]
+        policy = POLICY.format(sockets=" ".join(f"ws://{host}" for host in self.hosts))
+        headers = {"Content-Type": kind, "Content-Length": str(len(body)), "Content-Security-Policy": policy}
+        return Response(200, "OK", Headers(HEADERS | headers), body)
 
     async def talk(self, connection: ServerConnection) -> None:
         """Answer the questions of one open page until it is closed; its state ends with the connection."""
@@ -269,11 +238,9 @@ class Page:
                 area = question.width * question.height
                 if area > view.area:
                     raise ValueError(f"pictures must have at most {view.area} pixels, but got {area}.")
-                pixels = await connection.recv(decode=False) if area else None
-                found, plane = await run(self.worker, answered, view, question, pixels)
-                for answer in (json.dumps(found), plane):
-                    if answer is not None:
-                        await asyncio.wait_for(connection.send(answer), LIMIT)
+                pixels = await connection.recv(decode=False)
+                for answer in await run(self.worker, answered, view, question, pixels):
+                    await asyncio.wait_for(connection.send(answer), LIMIT)
         except ConnectionClosed:
             pass
         except asyncio.TimeoutError:  # it does not read

@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
-from itertools import tee
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ import mlx_unpool_zoo as zoo
 from ..data.pictures import open_picture, read_picture
 from ..files import replacing
 from ..hair import squares_of
-from ..hair_colour import COLOURS, brightness_of, colour_of, hint_of, recoloured, table_of
+from ..hair_colour import COLOURS, brightness_of, colour_of, hint_of, recoloured, smoothed, table_of
 from ..inputs import array_of
 from .outputs import check_inputs, check_output_file
 
@@ -76,8 +75,8 @@ def recolour_photograph(model: zoo.HairSegmenter, path: Path, target: Path, colo
     profile = image.info.get("icc_profile") if image.mode in ("RGB", "RGBA", "P") else None
     with replacing(target) as partial:
         found.save(partial, quality=95, icc_profile=profile)
-    share, time_of = (mask > 0.5).mean(), f"{seconds:.2f} s{squares(mask)}"
-    return f"{path.name}: {share:.1%} hair, found in {time_of}{remark}{hint(share)}"
+    share = (mask > 0.5).mean()
+    return f"{path.name}: {share:.1%} hair, found in {seconds:.2f} s{squares(mask)}{remark}{hint(share)}"
 
 
 def on_white(image: Image.Image) -> Image.Image:
@@ -114,6 +113,7 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
                 made.mux(packet)
 
     brightness, seconds, count, share = None, 0.0, 0, 0.0
+    before: list[Any] = []
     try:
         with av.open(path) as film:
             first = next(film.decode(video=0), None) if film.streams.video else None
@@ -127,16 +127,14 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
             settings = {"height": height, "width": width, "time_base": stream.time_base, "pix_fmt": "yuv420p"}
             settings |= {name: getattr(first, name) for name in SPACES}
             written = made.add_stream("libx264", stream.average_rate, {"crf": "18"}, **settings)
-            shown, inputs = tee(frames())
-            masks = model.masks((picture for _, picture in inputs), squares=True)
-            for frame, picture in tqdm(shown, total=stream.frames or None, unit="frame", disable=None):
-                seconds, count = seconds - time.perf_counter(), count + 1
-                mask = next(masks)
-                seconds += time.perf_counter()
+            for frame, picture in tqdm(frames(), total=stream.frames or None, unit="frame", disable=None):
+                start, count = time.perf_counter(), count + 1
+                mask, before = model.next_mask(picture, before, squares=True)
+                seconds += time.perf_counter() - start
                 share += (mask > 0.5).mean()
                 now = brightness_of(picture, mask)
-                if now is not None:  # the brightness is smoothed, so that colours do not flicker
-                    brightness = 0.9 * (brightness or now) + 0.1 * now
+                if now is not None:
+                    brightness = smoothed(brightness, now)
                     picture = recoloured(picture, mask, table_of(colour, brightness))
                 same = {"dst_colorspace": frame.colorspace, "dst_color_range": frame.color_range}
                 image = av.VideoFrame.from_ndarray(picture, "rgb24").reformat(format="yuv420p", **same)

@@ -1,9 +1,9 @@
 "use strict";
-// The page sends pictures to the program that served it and gets masks and tables of colours, with which a worker
-// (pictures.js) draws the results. Another colour or strength does not run the network again.
+// The page lets workers (pictures.js) send pictures to the program that served it and draw the results with the masks
+// that it answers. Another colour or strength does not run the network again.
 
 const options = JSON.parse(document.body.dataset.options), isHair = !options.classes.length;
-const LIMIT = 120, SHOWN = 1600 ** 2; // seconds to wait for an answer; pixels of a picture on the page
+const LIMIT = 120; // seconds to wait for an answer
 const find = (selector, inside = document) => inside.querySelector(selector);
 const settings = find("#settings"), message = find("#message");
 const milliseconds = (seconds) => `${(1000 * seconds).toFixed(0)} ms`;
@@ -13,68 +13,30 @@ function say(text) { // one more line, or none at all
   message.textContent = text && [...lines, text].join("\n");
 }
 
-// A promise of work(done, fail) that also fails if it takes too long.
-function within(what, work) {
-  return new Promise((done, fail) => {
-    const timer = setTimeout(() => fail(Error(`${what} has not answered for ${LIMIT} seconds.`)), 1000 * LIMIT);
-    new Promise(work).then(done, fail).finally(() => clearTimeout(timer));
-  });
-}
-
-// Workers by what they do, each of which is replaced if it fails.
+// Workers by what they do, each of which is replaced if it does not answer.
 const workers = {};
 
-async function call(name, source, ...values) {
-  const isOnce = name === "save", worker = (!isOnce && workers[name]) || new Worker("pictures.js");
-  const { port1, port2 } = new MessageChannel();
-  let isUsable = false;
-  workers[name] = worker;
-  try {
-    const [value, error] = await within("This browser", (done, fail) => {
-      port1.onmessage = ({ data }) => { done(data); };
-      worker.onerror = () => { fail(Error("A part of this page does not run: reload the page.")); };
-      worker.postMessage([name, source, ...values], [port2]);
-    });
-    isUsable = !isOnce; // saving takes much memory
-    if (error) throw error;
-    return value;
-  } finally {
+function call(name, ...values) {
+  const worker = (workers[name] ??= new Worker("pictures.js")), { port1, port2 } = new MessageChannel();
+  let timer;
+  return new Promise((done, fail) => {
+    const end = (problem) => {
+      worker.terminate();
+      delete workers[name];
+      fail(Error(problem));
+    };
+    const who = name === "ask" ? "The program" : "This browser";
+    timer = setTimeout(end, 1000 * LIMIT, `${who} has not answered for ${LIMIT} seconds.`);
+    worker.onerror = () => { end("A part of this page does not run: reload the page."); };
+    port1.onmessage = ({ data: [value, error] }) => { if (error) fail(error); else done(value); };
+    worker.postMessage([name, ...values], [port2]);
+  }).finally(() => {
+    clearTimeout(timer);
     port1.close();
-    if (!isUsable) worker.terminate();
-    if (!isUsable && workers[name] === worker) delete workers[name];
-  }
-}
-
-// Questions to the program, one after the other.
-let socket, last = Promise.resolve();
-const ENDED = "The program that shows this page has ended. Start it again, then try again.";
-const ask = (...question) => (last = last.catch(() => {}).then(() => exchange(...question)).then((answer) => {
-  if (answer.error) throw Error(answer.error);
-  return answer;
-}));
-
-async function exchange(question, { width, height, data } = {}) {
-  const received = (kind) => within("The program", (done, fail) => {
-    Object.assign(socket, { [kind]: done, onclose: ({ reason }) => { fail(Error(reason || ENDED)); } });
   });
-  try {
-    if (socket?.readyState !== WebSocket.OPEN) {
-      socket = new WebSocket(`ws://${location.host}/talk?${options.identity}`);
-      socket.binaryType = "arraybuffer";
-      await received("onopen");
-    }
-    socket.send(JSON.stringify({ ...question, width, height }));
-    if (data) socket.send(data);
-    const answer = JSON.parse((await received("onmessage")).data);
-    if (!data || answer.error) return answer;
-    return { ...answer, width, height, mask: new Uint8Array((await received("onmessage")).data) };
-  } catch (error) {
-    socket.close(); // what comes later would be taken for the answer to the next question
-    throw error;
-  }
 }
 
-// Pictures: { element, name, source, shown, answer, colours, drawn }.
+// Pictures: { element, name, source, shown, answer, drawn, drawing }.
 const pictures = new Set();
 
 function figure(place, name) {
@@ -89,9 +51,53 @@ function figure(place, name) {
   element.onanimationend = () => { element.classList.remove("new"); }; // it would start again whenever it is shown
   find(".name", element).textContent = name;
   find(".remove", element).onclick = () => { remove(picture); };
-  find(".download", element).onclick = () => { download(picture).catch(({ message }) => say(`${name}: ${message}`)); };
+  find(".download", element).onclick = () => { download(picture); };
   place.after(element);
   return picture;
+}
+
+function remove(picture) {
+  pictures.delete(picture);
+  picture.element.remove();
+}
+
+// Ask about a picture, and show it with the answer. Of a frame of the camera: whether it follows another one.
+async function look(picture, source, follows) {
+  const { shown, ...sent } = await call("read", source, isHair, options.area, follows !== undefined);
+  if (!picture.shown) { // show the picture before its result
+    paint(picture, "before", shown);
+    picture.element.classList.add("new");
+  }
+  const answer = await call("ask", sent, options.identity, follows);
+  await picture.drawing; // of the frame before, which is drawn while the network runs
+  picture.shown?.close();
+  pictures.add(Object.assign(picture, { source, shown, answer, drawn: "" }));
+  picture.drawing = draw(picture);
+  picture.drawing.catch(() => {}); // whoever awaits it gets the error
+}
+
+// The colour of hair; the other settings are those of the form.
+let colour = options.colours.copper;
+const nameOf = (value) => Object.keys(options.colours).find((name) => options.colours[name] === value) ?? value;
+
+function choices() { // how to draw: with the colour, or with it and the three that follow it
+  const all = Object.values(options.colours), next = all.slice(all.indexOf(colour) + 1), view = settings.view.value;
+  const colours = [...new Set([colour, ...next, ...all])].filter(Boolean).slice(0, view === "four" ? 4 : 1);
+  const palette = isHair ? null : options.classes.map((entry) => entry.colour), { notDrawn } = options;
+  return { palette, notDrawn, strength: settings.strength.value / 100, view, colours, names: colours.map(nameOf) };
+}
+
+async function draw(picture) {
+  const { answer, shown, element } = picture, chosen = choices(), state = JSON.stringify(chosen);
+  if (picture.drawn === state) return;
+  const result = await call("draw", shown, answer, chosen);
+  if (picture.shown !== shown) return; // the next frame of the camera has come
+  paint(picture, "before", shown);
+  paint(picture, "after", result);
+  result.close();
+  picture.drawn = state;
+  find(".after", element).ariaLabel = `After: ${chosen.names.join(", ")}`;
+  element.classList.remove("busy");
 }
 
 function paint({ element }, side, bitmap) {
@@ -102,67 +108,19 @@ function paint({ element }, side, bitmap) {
   element.style.setProperty("--rows", bitmap.height);
 }
 
-function remove(picture) {
-  pictures.delete(picture);
-  picture.element.remove();
-}
-
-async function look(picture, source, frame) { // ask about a picture, and show it with the answer
-  const colours = wanted(), isFrame = frame !== undefined;
-  const { shown, ...sent } = await call("read", source, isHair, options.area, SHOWN, isFrame);
-  if (!picture.shown) { // show the picture before its result
-    paint(picture, "before", shown);
-    picture.element.classList.add("new");
-  }
-  const answer = await ask({ colours, frame }, sent);
-  await picture.drawing; // of the frame before, which is drawn while the network runs
-  picture.shown?.close();
-  pictures.add(Object.assign(picture, { source, shown, answer, colours, drawn: "" }));
-  picture.drawing = draw(picture);
-  picture.drawing.catch(() => {}); // whoever awaits it gets the error
-}
-
-// The colour and the strength, which the address keeps, and what is derived from them.
-let colour = options.colours.copper;
-const palette = isHair ? null : options.classes.map((entry) => entry.colour);
-const nameOf = (value) => Object.keys(options.colours).find((name) => options.colours[name] === value) ?? value;
-
-function wanted() { // the colours to draw: one, or with it the three that follow it
-  const all = Object.values(options.colours), next = all.slice(all.indexOf(colour) + 1);
-  return [...new Set([colour, ...next, ...all])].filter(Boolean).slice(0, settings.view.value === "four" ? 4 : 1);
-}
-
-const choices = (colours) =>
-  ({ palette, notDrawn: options.notDrawn, strength: settings.strength.value / 100, view: settings.view.value, names: colours.map(nameOf) });
-
-async function draw(picture) {
-  const { answer, shown, element } = picture, colours = wanted(), chosen = choices(colours);
-  const state = JSON.stringify([chosen, colours]);
-  if (picture.drawn === state) return;
-  if (answer.tables?.length && `${picture.colours}` !== `${colours}`) {
-    answer.tables = (await ask({ colours, brightness: answer.brightness })).tables;
-    picture.colours = colours;
-  }
-  const result = picture.shown === shown && (await call("draw", shown, answer, chosen));
-  if (picture.shown !== shown) return; // the next frame of the camera has come
-  paint(picture, "before", shown);
-  paint(picture, "after", result);
-  result.close();
-  picture.drawn = state;
-  find(".after", element).ariaLabel = `After: ${chosen.names.join(", ")}`;
-  element.classList.remove("busy");
-}
-
 let drawing = Promise.resolve();
-const renew = () => (drawing = drawing.then(async () => { // one at a time, each with the last settings
-  for (const picture of pictures) await draw(picture).catch((error) => say(error.message));
-}));
+
+function renew() { // one picture at a time, each with the last settings
+  drawing = drawing.then(async () => {
+    for (const picture of pictures) await draw(picture).catch((error) => say(error.message));
+  });
+}
 
 function describe({ element, answer }, times) {
   const percent = (value) => `${(100 * value).toFixed(value < 0.1 ? 1 : 0)} %`;
-  const many = answer.squares > 1 ? `, ${answer.squares} squares` : "";
-  const text = `${isHair ? `${percent(answer.share)} hair, ` : ""}${times} in the network${many}.${answer.hint ? ` Note: ${answer.hint}.` : ""}`;
-  if (find(".about", element).textContent !== text) find(".about", element).textContent = text;
+  const hair = isHair ? `${percent(answer.share)} hair, ` : "", note = answer.hint ? ` Note: ${answer.hint}.` : "";
+  const text = `${hair}${times} in the network${answer.squares > 1 ? `, ${answer.squares} squares` : ""}.${note}`;
+  find(".about", element).textContent = text;
   const parts = options.classes.map((entry, n) => [answer.shares[n], entry]).filter(([share]) => share);
   find(".legend", element).replaceChildren(...parts.sort((a, b) => b[0] - a[0]).map(([share, entry]) => {
     const item = Object.assign(document.createElement("li"), { textContent: `${entry.name} ${percent(share)}` });
@@ -172,20 +130,20 @@ function describe({ element, answer }, times) {
   return text;
 }
 
-async function download(picture) {
-  const { element, name } = picture, button = find(".download", element), link = document.createElement("a");
+async function download({ element, name, source, answer }) {
+  const button = find(".download", element), link = document.createElement("a");
   if (button.ariaDisabled) return; // a button that is disabled loses the focus
   Object.assign(button, { ariaDisabled: true, textContent: "Saving …" });
   try {
-    await renew();
-    const { source, answer, colours } = picture, given = source.type ?? "image/jpeg";
-    const type = /^image\/(jpeg|png|webp)$/.test(given) ? given : "image/png";
-    const blob = await call("save", source, type, answer, choices(colours));
-    link.href = URL.createObjectURL(blob);
+    const given = source.type ?? "image/jpeg", type = /^image\/(jpeg|png|webp)$/.test(given) ? given : "image/png";
+    const blob = await call("save", source, type, answer, choices());
     const stem = `${name.replace(/\.[^.]*$/, "") || "camera"}-${isHair ? "hair" : "classes"}`;
+    link.href = URL.createObjectURL(blob);
     link.download = `${stem}.${blob.type.slice(6).replace("jpeg", "jpg")}`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  } catch (error) {
+    say(`${name}: ${error.message}`);
   } finally {
     Object.assign(button, { ariaDisabled: null, textContent: "Download" });
   }
@@ -193,30 +151,33 @@ async function download(picture) {
 
 // Photographs. Some files are refused before they are read, others if the browser cannot decode them.
 const COMMAND = `python -m mlx_unpool_zoo ${isHair ? "hair" : "predict MODEL"} FILE`;
-const is = (kinds, endings) => ({ type, name }) => kinds.test(type) || endings.test(name ?? "");
-const isDeep = is(/^image\/(heic|heif|tiff)/, /\.(hei[cf]|tiff?)$/i);
+const FILM = isHair ? `It is a film. Use ${COMMAND}` : "It is a film: choose photographs.";
 const REFUSED = [
-  [is(/^(video|audio)\//, /\.(mp4|mov|m4v|mkv|webm|avi)$/i), isHair ? `It is a film. Use ${COMMAND}` : "It is a film: choose photographs."],
-  [is(/pdf$/, /\.pdf$/i), "It is a PDF document. Save its pages as PNG or JPEG."],
-  [is(/svg/, /\.svgz?$/i), "It is a drawing in SVG. Save it as PNG."],
-  [({ size }) => !size, "The file is empty."],
-  [({ size }) => size > 200e6, "It has more than 200 MB."],
+  [/^(video|audio)\/|\.(mp4|mov|m4v|mkv|webm|avi)$/i, FILM],
+  [/^application\/pdf|\.pdf$/i, "It is a PDF document. Save its pages as PNG or JPEG."],
+  [/^image\/svg|\.svgz?$/i, "It is a drawing in SVG. Save it as PNG."],
 ];
 
+function problemOf({ type, size }, name) {
+  const kind = REFUSED.find(([pattern]) => pattern.test(type) || pattern.test(name));
+  if (kind) return kind[1];
+  if (!size) return "The file is empty.";
+  return size > 200e6 && "It has more than 200 MB.";
+}
+
 async function add(file, name) {
-  const problem = REFUSED.find(([applies]) => applies(file));
-  if (problem) return say(`${name}: ${problem[1]}`);
+  const problem = problemOf(file, name);
+  if (problem) return say(`${name}: ${problem}`);
   const picture = figure(find(".drop"), name), progress = find("#progress");
   progress.textContent = `${name}: working`;
   try { // a copy of the file, which may change or disappear
     await look(picture, new Blob([await file.arrayBuffer()], { type: file.type }));
     await picture.drawing;
-    if (!picture.element.isConnected) return remove(picture);
     progress.textContent = `${name}: ${describe(picture, milliseconds(picture.answer.seconds))}`;
-    await renew();
   } catch (error) {
     remove(picture);
-    const unread = isDeep(file) ? `This browser cannot read HEIC and TIFF. Use ${COMMAND}` : "It is damaged, or not a photograph.";
+    const isDeep = /^image\/(heic|heif|tiff)/.test(file.type) || /\.(hei[cf]|tiff?)$/i.test(name);
+    const unread = isDeep ? `This browser cannot read HEIC and TIFF. Use ${COMMAND}` : "It is damaged, or not a photograph.";
     say(`${name}: ${error.name === "InvalidStateError" ? unread : error.message}`);
   }
 }
@@ -269,10 +230,10 @@ function shot() { // for hair the square in the middle: the network gets squares
 
 async function frames(own) {
   const times = [performance.now()];
-  for (let frame = 0; attempt === own; frame++) {
+  while (attempt === own) {
     await new Promise(requestAnimationFrame); // not while the tab is hidden
     const before = live.source;
-    await look(live, await shot(), frame);
+    await look(live, await shot(), times.length > 1);
     before?.close();
     times.push(performance.now());
     const few = times.slice(-21), mean = (few.at(-1) - few[0]) / (few.length - 1) / 1000;
