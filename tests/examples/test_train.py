@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -108,32 +107,15 @@ def test_metrics_leave_ignored_pixels_and_classes_out(monkeypatch):
     assert model.training
 
 
-def test_what_does_not_fit_is_named_before_training(tmp_path):
+def test_a_model_that_does_not_fit_is_named_before_training(tmp_path):
     small_model("quicknat")[0].save_pretrained(tmp_path / "q")
-    png = (write(tmp_path / "p", {"a": TRUTH}) / "masks" / "a.png").read_bytes()
-    others = write(tmp_path / "v", {"a": TRUTH + 5})
-    five, table = dict.fromkeys("abcde", TRUTH), b"0 x 1 1 1\n1 y 2 2 2\n"
-    for said, masks, change, options in (
-        ("has values without a class: 2 (33.3% of the pixels). Classes: x", five, {"classes.txt": table}, ()),
-        ("masks/e.png cannot be read as an image: ", five, {"masks/e.png": png[:-30]}, ()),
-        ("images/e.png cannot be read as an image: cannot identify", five, {"images/e.png": b"GIF"}, ()),
-        ("masks/e.png must have the size of its image", five, {"masks/e.png": TRUTH.T}, ()),
-        ("--validation is needed for fewer than 5 images", dict.fromkeys("abc", TRUTH), {}, ()),
-        ("It must have images/ and masks/, train/ and val", five, {}, ("--validation", tmp_path)),
-        ("has values without a class: 5, 6, 7. Classes: 0, 1, 2.", five, {}, ("--validation", others)),
-        ("--model must be enet, segnet, hair or", five, {}, ("--model", "no/such")),
-        ("--model must segment RGB images, unlike", five, {}, ("--model", tmp_path / "q")),
+    options = "--data", write(tmp_path / "d", [TRUTH] * 5), "--output", tmp_path / "out"
+    for model, said in (
+        ("no/such", "--model must be enet, segnet, hair or"),
+        (tmp_path / "q", "--model must segment RGB images, unlike"),
     ):
-        shutil.rmtree(tmp_path / "d", ignore_errors=True)
-        folder = write(tmp_path / "d", masks)
-        for name, content in change.items():
-            if isinstance(content, np.ndarray):
-                Image.fromarray(content).save(folder / name)
-            else:
-                (folder / name).write_bytes(content)
-        words = ["--data", folder, *options, "--output", tmp_path / "out"]
-        (line,) = call("train", *words, status=1).stderr.splitlines()
-        assert said in line.replace(f"{folder}/", "")
+        (line,) = call("train", *options, "--model", model, status=1).stderr.splitlines()
+        assert said in line
     assert not (tmp_path / "out").exists()
 
 
