@@ -11,7 +11,7 @@ import pytest
 from helpers.masks import BLOCKS, COLOURS, TURNED, error_of, in_palette, put, write
 from helpers.programs import call
 from mlx_unpool_zoo.data import read
-from mlx_unpool_zoo.data.layouts import files_of, find
+from mlx_unpool_zoo.data.layouts import files_of
 from mlx_unpool_zoo.data.pictures import open_picture
 from PIL import Image
 
@@ -35,6 +35,8 @@ BY_COLOUR = "255 80 0 fire\n0 160 255 sea\n0 0 0 rock\n"
         ("a.jpg b.jpg", "a.png b.png a_x.png b_x.png", None, ""),  # equal names first
         ("a.jpg b.jpg", "a_x.png b_x.png a_y.png b_y.png", None, "in '_x', '_y': pass one as --mask-endi"),
         ("a.jpg b.jpg", "a_x.png b_x.png", "_z", "end in '_x': pass one as --mask-ending, but got '_z'"),
+        ("b.jpg cafe\u0301.jpg", "b.png caf\u00e9.png", None, ""),
+        ("1.jpg 2.jpg", "31.png 42.png", None, "2 of 2 files have no mask in "),
         ("1.jpg 2.jpg", "10.png 20.png", None, "2 of 2 files have no mask in "),
         ("a.jpg b.jpg c.jpg", "a_L.png b_L.png", None, "c.jpg, for example, needs c_L.png there"),
         ("a.jpg b.jpg", "a_L.png b_L.png c_L.png", None, "c_L.png, for example, needs c.jpg or .png there"),
@@ -67,17 +69,6 @@ def test_layouts_of_folders(names, table, tmp_path):
     data = read([tmp_path], 256)["train"]
     assert [entry["name"] for entry in data.classes] == ["sky", "rock face", "sea"]
     assert np.array_equal([mask for _, mask in data.pairs], [BLOCKS])
-
-
-def test_images_and_masks_in_one_folder(tmp_path):
-    for image, mask in (("jpg", "_mask.png"), ("png", "_mask.png"), ("jpg", ".png")):
-        folder = tmp_path / f"{image}{mask}"
-        expected = [(f"{number}.{image}", f"{number}{mask}") for number in (1, 10)]
-        put(folder, dict.fromkeys(sum(expected, ()), ""))
-        files = find([folder])["train"].files
-        assert [(found.name, other.name) for found, other in files] == expected
-    (tmp_path / "png_mask.png" / "other.png").touch()
-    assert "names such as a.png and a_mask.png" in error_of(find, [tmp_path / "png_mask.png"])
 
 
 # Values of masks.

@@ -2,13 +2,12 @@
 
 import io
 import json
-import zlib
 from pathlib import Path
 
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from helpers.masks import BLOCKS, COLOURS, encoded, error_of, in_palette, pairs, put, write
+from helpers.masks import BLOCKS, COLOURS, encoded, error_of, in_palette, pairs, png, put, write
 from helpers.programs import call
 from helpers.small_models import randomised
 from mlx_unpool_zoo.classes import not_drawn
@@ -24,6 +23,7 @@ from PIL import Image, ImageFilter
 PAIRS = {"images/{s}/{k}.jpg": "masks/{s}/{k}.png", "{s}/images/{k}.jpg": "{s}/masks/{k}.png"}
 PAIRS |= {"img_dir/{s}/{k}.jpg": "ann_dir/{s}/{k}.png", "Images/{s}/{k}.jpg": "Annotations/{s}/{k}.png"}
 PAIRS |= {"{s}/{k}.jpg": "{s}/{k}_mask.png", "{s}/{k}.png": "{s}/{k}_mask.png"}
+PAIRS |= {"{s}/{k}.JPG": "{s}/{k}.png"}
 PAIRS |= {"{s}_images/{k}.jpg": "{s}_masks/{k}.png", "images/{s}/{k}.png": "masks/{k}.png"}
 PAIRS |= {"{s}/{k}.PNG": "{s}annot/{k}.png", "{s}/{k}.tif": "{s}_labels/{k}_L.png"}
 PAIRS |= {"leftImg8bit/{s}/b/{k}_leftImg8bit.png": "gtFine/{s}/b/{k}_gtFine_labelIds.png"}
@@ -71,6 +71,8 @@ IN_ONE = ("images/{s}/{k}.jpg", "masks/{s}/{k}.png")
         (IN_ONE, "train val", "images/a.jpg masks/a.png", "images has train, val, of which some may be"),
         (IN_ONE, "train2014 train2017 val", "", "train2014 and train2017 are both for train"),
         (IN_ONE, "", "labels/a.png", "masks and {r}/labels have masks: pass --data {r}/images {r}/masks."),
+        ((), "", "1.png 1_mask.png 10.png 10_mask.png", {"train": 2}),
+        (("{k}.png", "{k}_mask.png"), "", "c.png", "names such as a.png and a_mask.png."),
         (("x/{k}.jpg", "y/{k}.png"), "", "", "has x, y. It must have images/ and masks/, train/ and val/"),
     ],
 )  # fmt: skip
@@ -218,19 +220,15 @@ def test_grey_gifs_have_their_levels(tmp_path):
     assert [c["name"] for c in read([tmp_path], 256)["train"].classes] == ["0", "100", "200"]
 
 
+@pytest.mark.parametrize("bits", [2, 4])
+def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
+    data = read([put(tmp_path, pairs([GRID]) | {"masks/0.png": png(GRID, bits)})], 256)["train"]
+    assert [entry["name"] for entry in data.classes] == ["0", "1", "2"]
+    assert np.array_equal(data.pairs[0][1], GRID)
+    assert data.pairs[0][1].dtype == np.uint8  # the masks of all pictures are in memory
+
+
 # Images.
-
-
-def png(values: np.ndarray) -> bytes:
-    """A PNG of 16 bits, grey (H, W), grey with alpha (H, W, 2) or colour (H, W, 3)."""
-    values = values.reshape(*values.shape[:2], -1).astype(">u2")
-    kind = {1: 0, 2: 4, 3: 2}[values.shape[-1]].to_bytes(1, "big")
-    size = b"".join(n.to_bytes(4, "big") for n in values.shape[1::-1])
-    parts = {b"IHDR": size + b"\x10" + kind + b"\0\0\0", b"IEND": b""}
-    parts[b"IDAT"] = zlib.compress(b"".join(b"\0" + row.tobytes() for row in values))
-    made = [name + parts[name] for name in (b"IHDR", b"IDAT", b"IEND")]
-    chunks = [(len(c) - 4).to_bytes(4, "big") + c + zlib.crc32(c).to_bytes(4, "big") for c in made]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 DEEP = (random.random((120, 160)) * 700).astype(int) + 20_000  # of 65,536 values, as of a thermal camera

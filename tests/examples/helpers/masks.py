@@ -2,8 +2,10 @@
 
 import io
 import json
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from struct import pack
 
 import numpy as np
 from PIL import Image
@@ -51,6 +53,23 @@ def encoded(picture: np.ndarray, kind: str, **options: object) -> bytes:
     file = io.BytesIO()
     Image.fromarray(picture).save(file, kind, **options)
     return file.getvalue()
+
+
+def png(values: np.ndarray, bits: int = 16) -> bytes:
+    """A PNG of 2, 4 or 16 bits, grey (H, W), or of 16, grey with alpha (H, W, 2) or colour (H, W, 3)."""
+    height, width, channels = np.atleast_3d(values).shape
+    rows = values.astype(">u2").reshape(height, -1).view(np.uint8)
+    if bits < 8:
+        rows = np.packbits(values[..., None] >> np.arange(bits)[::-1] & 1).reshape(height, -1)
+    parts = {
+        b"IHDR": pack(">IIBBxxx", width, height, bits, {1: 0, 2: 4, 3: 2}[channels]),
+        b"IDAT": zlib.compress(np.pad(rows, [(0, 0), (1, 0)]).tobytes()),
+        b"IEND": b"",
+    }
+    content = b"\x89PNG\r\n\x1a\n"
+    for name, part in parts.items():
+        content += pack(">I", len(part)) + name + part + pack(">I", zlib.crc32(name + part))
+    return content
 
 
 def in_palette(numbers: np.ndarray, colours: np.ndarray = COLOURS) -> Image.Image:
