@@ -107,6 +107,7 @@ BOTH = "1 0 0 1 0 1 .9 0 .9\n0 .1 .1 .5 .1 .5 .5 .1 .5\n\n"
         ({"annotations/instances_default.json": coco(SMALL, BIG | {"iscrowd": 1})}, "car bus", (255, 1)),
         ({"result.json": coco(SMALL, BIG, names=("Background", "bus"))}, "bus", (1, 0)),
         ({"labels/a.txt": BOTH} | YOLO, "car bus", (2, 1)),
+        ({"labels/b.txt": BOTH, "images/b.png": photo()} | YOLO, "car bus", (0, 0)),
         ({"a.txt": BOTH, "classes.txt": "car\nbus\n"}, "car bus", (2, 1)),
     ],
 )
@@ -181,13 +182,6 @@ def test_what_has_no_effect_is_counted(tmp_path):
         "Shapes without an area are not drawn: 2 box, 1 line.",
         "1 of 2 images, such as b.png, have only background.",
     ]
-
-
-def test_an_image_without_a_text_of_yolo_is_background(tmp_path):
-    put(tmp_path, YOLO | {"images/a.png": photo(), "images/b.png": photo(), "labels/a.txt": BOTH})
-    record = read([tmp_path], 256)["train"]
-    assert not record.pairs[1][1].any()
-    assert "1 of 2 images, such as b.png, have only background." in record.notes
 
 
 def test_masks_count_where_there_are_polygons_too(tmp_path):
