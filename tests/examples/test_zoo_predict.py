@@ -81,9 +81,8 @@ def test_slices_of_a_volume_have_their_neighbours_as_channels(kind):
     volume = np.random.default_rng(1).integers(0, 256, (5, 32, 48, model.facts.modalities)).astype(np.uint8)
     half = x.shape[-1] // model.facts.modalities // 2
     places = np.clip(np.arange(5)[:, None] + np.arange(-half, half + 1), 0, 4)
-    slices = np.concatenate(
-        [np.moveaxis(volume[places, ..., n], 1, -1) for n in range(model.facts.modalities)], -1
-    )
+    parts = [np.moveaxis(volume[places, ..., n], 1, -1) for n in range(model.facts.modalities)]
+    slices = np.concatenate(parts, -1)
     volume = volume[..., 0] if model.facts.modalities == 1 else volume
     assert np.array_equal(model.preprocess(volume), slices / np.float32(255))
     classes = model.predict(volume)

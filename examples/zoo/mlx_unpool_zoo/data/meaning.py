@@ -84,10 +84,8 @@ def meaning_of(masks: list[Mask], table: Table | None) -> Meaning:
     kept = [c for c in entries if not (is_ignored(c) and c.get("label") in (-1, IGNORED))]
     if not 2 <= len(kept) < IGNORED:
         most = max(masks, key=lambda mask: len(mask.pairs))
-        why = (
-            f": {most.path} has {len(most.pairs)} values. It seems to be {PHOTOGRAPH}; or it numbers objects"
-        )
-        why = why if len(kept) > 1 else ""
+        seems = f"It seems to be {PHOTOGRAPH}; or it numbers objects"
+        why = f": {most.path} has {len(most.pairs)} values. {seems}" if len(kept) > 1 else ""
         raise ValueError(f"masks must have 2 to {IGNORED - 1} classes, but have {len(kept)}{why}.")
     indices = dict.fromkeys(border, IGNORED)
     for value, entry in zip(values, entries):
@@ -251,9 +249,6 @@ class Seen:
         if by_number[n] <= max(by_number[k] for k in range(n)):
             void = f" If {n} has none ({last}), put 'void' last."
         return f"{said} If 0 has no name ({zero}), put 'background' first.{void}"
-
-
-# Parts of them.
 
 
 def has_background(table: Table) -> bool:
