@@ -2,14 +2,12 @@
 
 import io
 import json
-import re
-import zlib
 from pathlib import Path
 
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from helpers.masks import COLOURS, error_of, in_palette, write
+from helpers.masks import BLOCKS, COLOURS, encoded, error_of, in_palette, pairs, png, put, write
 from helpers.programs import call
 from helpers.small_models import randomised
 from mlx_unpool_zoo.classes import not_drawn
@@ -25,6 +23,7 @@ from PIL import Image, ImageFilter
 PAIRS = {"images/{s}/{k}.jpg": "masks/{s}/{k}.png", "{s}/images/{k}.jpg": "{s}/masks/{k}.png"}
 PAIRS |= {"img_dir/{s}/{k}.jpg": "ann_dir/{s}/{k}.png", "Images/{s}/{k}.jpg": "Annotations/{s}/{k}.png"}
 PAIRS |= {"{s}/{k}.jpg": "{s}/{k}_mask.png", "{s}/{k}.png": "{s}/{k}_mask.png"}
+PAIRS |= {"{s}/{k}.JPG": "{s}/{k}.png"}
 PAIRS |= {"{s}_images/{k}.jpg": "{s}_masks/{k}.png", "images/{s}/{k}.png": "masks/{k}.png"}
 PAIRS |= {"{s}/{k}.PNG": "{s}annot/{k}.png", "{s}/{k}.tif": "{s}_labels/{k}_L.png"}
 PAIRS |= {"leftImg8bit/{s}/b/{k}_leftImg8bit.png": "gtFine/{s}/b/{k}_gtFine_labelIds.png"}
@@ -33,10 +32,8 @@ SPLITS += ["training dev test"]
 
 
 def touch(root: Path, *patterns: str, splits: str = "") -> Path:
-    for name in {p.format(s=s, k=f"{k}{s}") for p in patterns for s in splits.split() or [""] for k in "ab"}:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
-    return root
+    names = [p.format(s=s, k=f"{k}{s}") for p in patterns for s in splits.split() or [""] for k in "ab"]
+    return put(root, dict.fromkeys(names, ""))
 
 
 def counted(root: Path) -> dict[str, int]:
@@ -74,6 +71,8 @@ IN_ONE = ("images/{s}/{k}.jpg", "masks/{s}/{k}.png")
         (IN_ONE, "train val", "images/a.jpg masks/a.png", "images has train, val, of which some may be"),
         (IN_ONE, "train2014 train2017 val", "", "train2014 and train2017 are both for train"),
         (IN_ONE, "", "labels/a.png", "masks and {r}/labels have masks: pass --data {r}/images {r}/masks."),
+        ((), "", "1.png 1_mask.png 10.png 10_mask.png", {"train": 2}),
+        (("{k}.png", "{k}_mask.png"), "", "c.png", "names such as a.png and a_mask.png."),
         (("x/{k}.jpg", "y/{k}.png"), "", "", "has x, y. It must have images/ and masks/, train/ and val/"),
     ],
 )  # fmt: skip
@@ -100,13 +99,10 @@ LISTS = {"train.txt": "images/m11.jpg masks/m11_L.png\n\n", "val.txt": "m1.jpg"}
 )
 @pytest.mark.parametrize("mask", ["masks/{}_L.png", "labels/{}.txt"])
 def test_lists_of_splits_and_a_number_that_starts_another(folder, lists, expected, mask, tmp_path):
-    touch(tmp_path, "images/m1.jpg", "images/m11.jpg", *map(mask.format, ("m1", "m11")))
-    for name in ("m1", "m11") if "labels" in mask else ():
-        (tmp_path / mask.format(name)).write_text("0 .1 .1 .5 .1 .5 .5")
-    (tmp_path / "data.yaml").write_text("names: [a]")
-    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-    for name, text in (({"test.txt": "m"} if "masks" in mask else {}) | lists).items():  # without a mask
-        (tmp_path / folder / name).write_text(text)
+    for name in ("m1", "m11"):
+        put(tmp_path, {f"images/{name}.jpg": "", mask.format(name): "0 .1 .1 .5 .1 .5 .5"})
+    put(tmp_path, {"data.yaml": "names: [a]"})
+    put(tmp_path / folder, ({"test.txt": "m"} if "masks" in mask else {}) | lists)  # without a mask
     if isinstance(expected, str):
         assert expected in error_of(find, [tmp_path])
     else:
@@ -124,10 +120,8 @@ LINES = np.where(np.arange(160) % 40 == 0, 255, np.zeros((120, 160))).astype(np.
 RAMP = np.minimum(np.arange(120) - 50, 9).clip(0)[:, None].repeat(160, 1).astype(np.uint8)
 
 
-def jpeg(values: np.ndarray, quality: int = 85) -> np.ndarray:
-    file = io.BytesIO()
-    Image.fromarray(values).save(file, "JPEG", quality=quality)
-    return np.array(Image.open(file))
+def jpeg(values: np.ndarray) -> np.ndarray:
+    return np.array(Image.open(io.BytesIO(encoded(values, "JPEG", quality=85))))
 
 
 def blurred(values: np.ndarray, radius: float = 1) -> np.ndarray:
@@ -163,25 +157,8 @@ def test_smoothed_masks_are_refused_and_binary_ones_have_a_threshold(mask, binar
 
 @pytest.mark.parametrize("mask", RIGHT)
 def test_masks_with_sharp_edges_are_read(mask, tmp_path):
-    if mask is RIGHT[7]:  # every value that a table lists passes
-        (tmp_path / "classes.txt").write_text("\n".join(f"{25 * n} c{n}" for n in range(10)))
-    assert len(read([write(tmp_path, [mask] * 2)], 256)["train"].pairs) == 2
-
-
-@pytest.mark.parametrize(
-    ("mask", "options", "said"),
-    [
-        (PHOTOGRAPH, {}, "0.png seems to be a photograph, or a mask drawn over one or saved as"),
-        (np.array(Image.fromarray(PHOTOGRAPH).convert("L")), {}, "0.png seems to be a photograph"),
-        (np.kron(PHOTOGRAPH, np.ones((3, 3, 1), np.uint8)) // 2 + 40, {}, "0.png has 2933 values. It seems"),
-        (np.dstack([PHOTOGRAPH, BINARY[:64, :64]]), {}, "save the alpha channel instead"),
-        (BINARY * 0, {}, "all masks are black: every pixel of the masks is 0"),
-        (COLOURS[GRID], {"threshold": True}, "--threshold is for binary masks, but "),
-        (np.array([0, 128, 255], np.uint8)[GRID], {"threshold": True}, "of the pixels have 128."),
-    ],
-)  # fmt: skip
-def test_pictures_that_are_no_masks_are_named(mask, options, said, tmp_path):
-    assert said in error_of(read, [write(tmp_path, [mask])], 256, **options)
+    table = "\n".join(f"{25 * n} c{n}" for n in range(10)) if mask is RIGHT[7] else ""  # it lists every value
+    assert len(read([write(tmp_path, [mask] * 2, table=table)], 256)["train"].pairs) == 2
 
 
 # What values mean.
@@ -194,6 +171,7 @@ def bands(*numbers: int, most: int | None = None) -> np.ndarray:
 
 SHADES = np.array([[0, 0, 0], [128, 0, 0], [0, 128, 0], *[[0, 0, 0]] * 252, [224, 224, 192]], np.uint8)
 CAMVID = "\n".join(f"c{n}" for n in range(11))
+TWICE = "0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n"
 FIVE, ONE_COLOUR = "car\nroad\ntree\nsky\ndog\n", "a 255 0 0\nb 255 0 0\nc 0 0 0\n"
 
 
@@ -223,60 +201,43 @@ FIVE, ONE_COLOUR = "car\nroad\ntree\nsky\ndog\n", "a 255 0 0\nb 255 0 0\nc 0 0 0
         ("green 0 128 0\nred 128 0 0\n", SHADES[bands(0, 1, 2, most=0)], "a line 'background 0 0"),
         ("black 0 0 0\nred 128 0 0\n", SHADES[bands(0, 1)] | np.uint8(0), "black, red"),
         ("black 0 0 0\n", np.dstack([bands(0, 255)] + [bands(0, 254)] * 2), "without a class: #fffefe (50"),
+        (f"{TWICE}3 sun 255 80 0", COLOURS[GRID], "gives fire and sun a colour that is in it twice."),
+        (f"{TWICE}3 sun 255 80 0", GRID, "0 rock, 1 sea, 2 fire, 3 sun"),
         (ONE_COLOUR, SHADES[bands(0, 1)] * 2, "colour twice: a, b."),
         ('{"labels": {"background": 0, "liver": 1}, "file_ending": ".png"}', bands(0, 1), "0 background, 1"),
     ],
 )  # fmt: skip
 def test_the_first_meaning_that_explains_all_pixels_counts(table, mask, expected, tmp_path):
-    write(tmp_path, [mask])
-    if table:
-        (tmp_path / "masks/classes.txt").write_text(table)  # beside the masks, or in their folder
+    put(write(tmp_path, [mask]), {"masks/classes.txt": table} if table else {})  # or beside the folder
     if not (said := error_of(read, [tmp_path], 256)):
         classes = read([tmp_path], 256)["train"].classes
         said = ", ".join(f"{c.get('label', '')} {c['name']}".strip() for c in classes)
     assert expected in said
 
 
-def test_colours_where_training_masks_have_numbers_and_a_split_without_pixels(tmp_path):
-    masks = {"a": GRID, "c": COLOURS[GRID], "i": GRID * 0 + 3}
-    folders = {name: write(tmp_path / name, [mask]) for name, mask in masks.items()}
-    (folders["a"] / "classes.txt").write_text("a\nb\nc\nvoid\n")
-    wrong = {"c": "has colours, but the training masks have numbers", "i": "images for test is ignored"}
-    for other, said in wrong.items():
-        assert said in error_of(read, [folders["a"]], 256, others={"test": [folders[other]]})
-    grey = Image.fromarray(GRID * 100)
-    grey.save(folders["a"] / "masks/0.gif")
-    (folders["a"] / "masks/0.png").unlink()
-    (folders["a"] / "classes.txt").unlink()
-    assert [c["name"] for c in read([folders["a"]], 256)["train"].classes] == ["0", "100", "200"]
+def test_grey_gifs_have_their_levels(tmp_path):
+    write(tmp_path, [GRID * 100], kind="gif")
+    assert [c["name"] for c in read([tmp_path], 256)["train"].classes] == ["0", "100", "200"]
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
+    data = read([put(tmp_path, pairs([GRID]) | {"masks/0.png": png(GRID, bits)})], 256)["train"]
+    assert [entry["name"] for entry in data.classes] == ["0", "1", "2"]
+    assert np.array_equal(data.pairs[0][1], GRID)
+    assert data.pairs[0][1].dtype == np.uint8  # the masks of all pictures are in memory
 
 
 # Images.
-
-
-def png(path: Path, values: np.ndarray) -> None:
-    """A PNG of 16 bits, grey (H, W), grey with alpha (H, W, 2) or colour (H, W, 3)."""
-    values = values.reshape(*values.shape[:2], -1).astype(">u2")
-    kind = {1: 0, 2: 4, 3: 2}[values.shape[-1]].to_bytes(1, "big")
-    size = b"".join(n.to_bytes(4, "big") for n in values.shape[1::-1])
-    parts = {b"IHDR": size + b"\x10" + kind + b"\0\0\0", b"IEND": b""}
-    parts[b"IDAT"] = zlib.compress(b"".join(b"\0" + row.tobytes() for row in values))
-    made = [name + parts[name] for name in (b"IHDR", b"IDAT", b"IEND")]
-    chunks = [(len(c) - 4).to_bytes(4, "big") + c + zlib.crc32(c).to_bytes(4, "big") for c in made]
-    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
 
 
 DEEP = (random.random((120, 160)) * 700).astype(int) + 20_000  # of 65,536 values, as of a thermal camera
 DEEP[GRID == 2] += 3000
 
 
-def deep_folder(root: Path, values: list[np.ndarray], kind: str = "png") -> Path:
-    write(root, [GRID] * len(values))
-    for number, each in enumerate(values):
-        (root / f"images/{number}.png").unlink()
-        path = root / f"images/{number}.{kind}"
-        png(path, each) if kind == "png" else Image.fromarray(each).save(path)
-    return root
+def deep_folder(root: Path, values: list[np.ndarray]) -> Path:
+    images = {f"images/{number}.png": png(each) for number, each in enumerate(values)}
+    return put(root, pairs([GRID] * len(values)) | images)
 
 
 @pytest.mark.parametrize("colour", [False, True])
@@ -299,63 +260,89 @@ def test_one_hot_pixel_of_a_small_class_is_outside_the_range():
     assert range_of([np.array([[*range(100), 65535]])], [np.zeros((1, 101), np.uint8)]) == [1, 99]
 
 
-FLOATS = (DEEP / 65536).astype(np.float32)
+def test_negative_values_and_a_preview_after_the_first_page(tmp_path):
+    preview = {"save_all": True, "append_images": [Image.new("I", (16, 12))]}
+    write(tmp_path, [GRID])
+    put(tmp_path, {"images/0.png": encoded(DEEP.astype(np.int32) - 21_000, "TIFF", **preview)})
+    assert read([tmp_path], 256)["train"].ends[0] < 0
 
 
-@pytest.mark.parametrize(
-    ("pictures", "options", "said"),
-    [
-        ([DEEP] * 2, {"ends": (0, 65535)}, "2 of 2 images keep too few levels: "),
-        ([np.dstack([DEEP, DEEP])], {}, "0.png has 16 bits in the mode LA;16B: save it as PNG or TIFF"),
-        ([DEEP.astype(np.int32) - 21_000] * 2, {}, ""),  # negative values
-        ([np.where(DEEP > 0, np.nan, FLOATS).astype(np.float32)], {}, "0.tif has values that are infinite"),
-    ],
-)
-def test_levels_that_images_keep(pictures, options, said, tmp_path):
-    kind = "png" if pictures[0].dtype == DEEP.dtype else "tif"
-    folder = deep_folder(tmp_path, pictures, kind)
-    assert said in error_of(read, [folder], 256, **options)
-    assert said or read([folder], 256)["train"].ends[0] < 0
+def turned_by(orientation: int) -> Image.Exif:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return exif
 
 
-def test_images_of_two_depths_are_named(tmp_path):
-    deep, flat = [deep_folder(tmp_path / "deep", [DEEP])], [write(tmp_path / "flat", [GRID])]
-    for data, others, ends, said in (
-        (deep, {"test": flat}, None, r"flat/images/0\.png has 8 bits, but .*deep/images/0\.png has more"),
-        (flat, {"test": deep}, None, r"deep/images/0\.png has more than 8 bits, but .*flat/images/0\.png"),
-        (flat, {}, (2, 9), r"--range is for images of more than 8 bits, but .*flat/images/0\.png has 8"),
-    ):
-        assert re.search(said, error_of(read, data, 256, others=others, ends=ends))
+RGB, TRAIN, TEST = COLOURS[GRID], "train/images train/masks", "test/images test/masks"
+PLAIN, MANY = pairs([GRID]), np.kron(PHOTOGRAPH, np.ones((3, 3, 1), np.uint8)) // 2 + 40
+BORDER = in_palette(np.where(np.eye(120, 160) > 0, 255, GRID).astype(np.uint8))
+CLEAR = np.dstack([RGB * 0, np.where(GRID, 255, 0).astype(np.uint8)])
+INFINITE = np.where(DEEP > 0, np.nan, 0).astype(np.float32)
+PAGES = {"save_all": True, "append_images": [Image.new("RGB", (160, 120), "red")]}
+ON_SIDE = {"images/0.png": encoded(np.rot90(RGB), "PNG", exif=turned_by(6)), "masks/0.png": np.rot90(GRID)}
+OF_MASK = [
+    (CLEAR, "0.png seems to have its mask in its transparency: save the alpha channel instead"),
+    (BINARY * 0, "all masks are black: every pixel of the masks is 0"),
+    (encoded(GRID, "JPEG"), "0.png must be PNG: JPEG with loss changes the numbers of classes"),
+    (encoded(RGB, "TIFF", compression="jpeg"), "0.png must be PNG: TIFF with loss changes"),
+    (encoded(RGB, "TIFF", **PAGES), "masks/0.png must have one page, but has 2."),
+    (encoded(GRID, "PNG", exif=turned_by(3)), "masks/0.png is turned by its EXIF data: save it upright"),
+    (encoded(GRID.astype(np.float32) / 2, "TIFF"), "0.png must have whole numbers or colours (RGB)"),
+    (encoded(GRID.astype(np.int32) * 40000, "TIFF"), "numbers from 0 to 65535, but have 80000."),
+    (encoded(GRID, "PNG")[:-30], "masks/0.png cannot be read as an image: "),
+    (
+        GRID.T,
+        "must have the size of its image (rotated as in its EXIF data), (160, 120), but has (120, 160).",
+    ),
+]
+OF_IMAGE = [
+    (b"GIF", "images/0.png cannot be read as an image: cannot identify"),
+    *((encoded(RGB, k, **PAGES), "0.png must have one page") for k in ("TIFF", "GIF", "PNG", "WEBP")),
+    (png(np.dstack([DEEP, DEEP])), "0.png has 16 bits in the mode LA;16B: save it as PNG or TIFF"),
+    (encoded(INFINITE, "TIFF"), "0.png has values that are infinite or NaN"),
+]
+OF_MASKS = [
+    (pairs([PHOTOGRAPH]), "0.png seems to be a photograph, or a mask drawn over one or saved as"),
+    (pairs([Image.fromarray(PHOTOGRAPH).convert("L")]), "0.png seems to be a photograph"),
+    (pairs([MANY]), "0.png has 2933 values. It seems"),
+    (pairs([np.dstack([PHOTOGRAPH, BINARY[:64, :64]])]), "save the alpha channel instead"),
+    (pairs([in_palette(GRID), in_palette(GRID, COLOURS[::-1])]), "number 0 has several colours"),
+    (pairs([BORDER], table="255 80 0 fire\n0 160 255 sea\n0 0 0 rock\n"), "a number has another colour in"),
+    (pairs([GRID % 2, GRID // 2 * 255], table="sky\nroad"), "1.png, for example, has only 0 beside it"),
+    (pairs([GRID], table="0 x 1 1 1\n1 y 2 2 2\n"), "0.png has values without a class: 2 (29.2% of the"),
+    (pairs([GRID], TRAIN) | pairs([GRID + 5], TEST), "without a class: 5, 6, 7. Classes: 0, 1, 2."),
+    (pairs([GRID], TRAIN) | pairs([RGB], TEST), "has colours, but the training masks have numbers"),
+    (pairs([GRID], TRAIN, table="a\nb\nvoid") | pairs([GRID * 0 + 2], TEST), "for test is ignored"),
+    (PLAIN | ON_SIDE, "but has (120, 160) as it is stored; save it upright."),
+    (pairs([GRID] * 2) | {"images/0.png": png(DEEP)}, "images/1.png has 8 bits, but images/0.png has more"),
+    (pairs([GRID] * 2) | {"images/1.png": png(DEEP)}, "1.png has more than 8 bits, but images/0.png has"),
+]
+WRONG = [
+    *((PLAIN | {"masks/0.png": content}, {}, said) for content, said in OF_MASK),
+    *((PLAIN | {"images/0.png": content}, {}, said) for content, said in OF_IMAGE),
+    *((files, {}, said) for files, said in OF_MASKS),
+    (pairs([RGB]), {"threshold": True}, "--threshold is for binary masks, but masks/0.png has colours"),
+    (pairs([np.array([0, 128, 255], np.uint8)[GRID]]), {"threshold": True}, "of the pixels have 128."),
+    (
+        pairs([GRID] * 4),
+        {"divided": True},
+        "--validation is needed for fewer than 5 images, but there are 4.",
+    ),
+    (PLAIN | {"images/0.png": png(DEEP)}, {"ends": (0, 65535)}, "1 of 1 images keep too few levels: "),
+    (PLAIN, {"ends": (2, 9)}, "--range is for images of more than 8 bits, but images/0.png has 8"),
+]
 
 
-@pytest.mark.parametrize("kind", ["tif", "gif", "png", "webp"])
-def test_images_have_one_page(kind, tmp_path):
-    path = write(tmp_path, [GRID]) / "images/0.png"
-    path.unlink()
-    first = Image.new("RGB", (160, 120))
-    second = Image.new("RGB", (160, 120), "red")
-    first.save(path.with_suffix(f".{kind}"), save_all=True, append_images=[second])
-    assert f"0.{kind} must have one page, but has 2" in error_of(read, [tmp_path], 256)
-    if kind == "tif":  # a smaller page is a preview
-        first.save(path.with_suffix(".tif"), save_all=True, append_images=[Image.new("RGB", (16, 12))])
-        assert len(read([tmp_path], 256)["train"].pairs) == 1
-
-
-def test_a_mask_that_exif_data_turn_is_refused(tmp_path):
-    with Image.open(write(tmp_path, [GRID]) / "masks/0.png") as mask:
-        turned = mask.getexif()
-        turned[0x0112] = 3
-        mask.save(tmp_path / "masks/0.png", exif=turned)
-    said = error_of(read, [tmp_path], 256)
-    assert "masks/0.png is turned by its EXIF data: save it upright" in said
+@pytest.mark.parametrize(("files", "options", "said"), WRONG)
+def test_what_is_wrong_with_files_is_named(files, options, said, tmp_path):
+    found = error_of(read, [put(tmp_path, files)], 256, **options)
+    assert said in found.replace(f"{tmp_path}/", "")
 
 
 @pytest.mark.parametrize(("orientation", "side", "expected"), [(3, 120, 1), (6, 160, 1), (1, 160, 0)])
 def test_turned_images_are_counted_where_the_size_cannot_tell(orientation, side, expected, tmp_path):
     write(tmp_path, [np.kron([[0, 1]], np.ones((side, 80))).astype(np.uint8)])
-    turned = Image.Exif()
-    turned[0x0112] = orientation
-    Image.new("RGB", (160, side)).save(tmp_path / "images/0.png", exif=turned)
+    Image.new("RGB", (160, side)).save(tmp_path / "images/0.png", exif=turned_by(orientation))
     line = "1 of 1 images are turned by their EXIF data; masks must be upright: look at data.png."
     assert read([tmp_path], 256)["train"].lines().count(line) == expected
 
@@ -388,12 +375,10 @@ def test_programs_read_images_by_one_function_and_say_what_they_cannot(tmp_path)
 def test_label_maps_of_images_with_equal_names_and_an_image_of_few_levels(tmp_path):
     model = randomised(zoo.ENet(2))
     model.save_pretrained(tmp_path / "m")
-    for name in ("a.png", "a.tif", "b.png", "x/b.png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        Image.new("RGB", (16, 16)).save(tmp_path / name)
-    png(tmp_path / "deep.png", DEEP // 16)
-    names = ("a.png", "a.tif", "b.png", "x/b.png", "deep.png")
-    paths = [tmp_path / name for name in names]
+    files = dict.fromkeys(("a.png", "a.tif", "b.png", "x/b.png"), COLOURS[BLOCKS]) | {
+        "deep.png": png(DEEP // 16)
+    }
+    paths = [put(tmp_path, files) / name for name in files]
     said = call("predict", tmp_path / "m", *paths, "--output", tmp_path / "o/c.png", status=1).stderr
     assert "deep.png keeps " in said
     assert "For its own values, pass --range 1250 1481." in said
@@ -405,10 +390,9 @@ def test_label_maps_of_images_with_equal_names_and_an_image_of_few_levels(tmp_pa
 def test_models_without_a_range_take_images_as_before(tmp_path):
     model = zoo.ENet(2)
     colour = random.integers(0, 65536, (120, 160, 3))
-    png(tmp_path / "grey.png", colour[..., 0])
-    png(tmp_path / "colour.png", colour)
+    put(tmp_path, {"grey.png": png(colour[..., 0]), "colour.png": png(colour)})
     assert np.array_equal(read_picture(tmp_path / "colour.png", model), colour >> 8)
-    Image.fromarray(FLOATS * 200).save(tmp_path / "f.tif")
+    Image.fromarray((DEEP / 256).astype(np.float32)).save(tmp_path / "f.tif")
     with pytest.raises(ValueError, match=r"f\.tif: the values of the image must be 0 to 1 .* Divide by 255"):
         read_picture(tmp_path / "f.tif", model)
     with pytest.raises(ValueError, match="divide by 255"):

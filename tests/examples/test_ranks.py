@@ -137,11 +137,9 @@ def test_two_processes_continue_exactly_after_ctrl_c_and_after_one_was_killed(pr
 
 def test_running_statistics_are_averaged_over_processes(tmp_path, monkeypatch):
     model, batches = nn.Sequential(nn.Linear(2, 1), nn.BatchNorm(1)), iter([(mx.ones((3, 2)),)])
-    zeros = lambda tree: tree_map(mx.zeros_like, tree)
-    monkeypatch.setattr(training, "mean_over_processes", zeros)
-    training.train(
-        model, optim.SGD(0.1), lambda model, x: model(x).sum(), batches, 1, tmp_path / "checkpoint"
-    )
+    loss = lambda model, x: model(x).sum()
+    monkeypatch.setattr(training, "mean_over_processes", lambda tree: tree_map(mx.zeros_like, tree))
+    training.train(model, optim.SGD(0.1), loss, batches, 1, tmp_path / "checkpoint")
     norm = model.layers[1]
     assert (norm.running_mean.item(), norm.running_var.item()) == (0, 0)
 

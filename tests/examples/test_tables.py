@@ -1,9 +1,7 @@
 """Tables of classes as other tools write them."""
 
-import numpy as np
 import pytest
-from helpers.masks import BLOCKS, COLOURS, error_of, write
-from mlx_unpool_zoo.data import read
+from helpers.masks import error_of
 from mlx_unpool_zoo.data.tables import completed, palette, read_table
 
 TWO = [("road", None, [128, 64, 128]), ("traffic light", None, [250, 170, 30])]
@@ -102,11 +100,3 @@ def test_classes_without_colours_get_distinct_ones(tmp_path):
     voc = {0: [0, 0, 0], 1: [128, 0, 0], 20: [0, 64, 128]}
     table = completed(read_table(tmp_path / "names"))
     assert {n: table[n]["colour"] for n in voc} == voc
-
-
-def test_two_classes_of_one_colour_are_an_error_if_masks_have_it(tmp_path):
-    write(tmp_path, [COLOURS[BLOCKS]])
-    (tmp_path / "classes.txt").write_text("0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n3 sun 255 80 0\n")
-    assert "fire and sun a colour that is in it twice" in error_of(read, [tmp_path], 256)
-    write(tmp_path, [BLOCKS])
-    assert np.array_equal(read([tmp_path], 256)["train"].pairs[0][1], BLOCKS)

@@ -2,18 +2,16 @@
 
 import json
 import os
-import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
-from zlib import crc32
 
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 from helpers.faults import contents
-from helpers.masks import BLOCKS, COLOURS, TRUTH, TURNED, write
+from helpers.masks import BLOCKS, COLOURS, TRUTH, TURNED, encoded, put, write
 from helpers.programs import call
 from helpers.small_models import randomised, small_model
 from mlx.utils import tree_flatten
@@ -34,28 +32,11 @@ ENET_CAMVID = Path(os.environ.get("ENET_CAMVID", ROOT.parent / "shared" / "enet_
 # Data.
 
 
-@pytest.mark.parametrize("bits", [2, 4])
-def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
-    path = write(tmp_path, {"a": TRUTH}) / "masks" / "a.png"
-    image = Image.fromarray(TRUTH)
-    image.putpalette(bytes(3 * 2**bits))
-    image.save(path)
-    png = bytearray(path.read_bytes())
-    png[24:26] = bits, 0  # the type of the colours: grey instead of a palette
-    png[29:33] = crc32(png[12:29]).to_bytes(4, "big")
-    path.write_bytes(png)
-    data = read([tmp_path], 256)["train"]
-    assert [entry["name"] for entry in data.classes] == ["0", "1", "2"]
-    assert np.array_equal(data.pairs[0][1], TRUTH)
-    assert data.pairs[0][1].dtype == np.uint8  # the masks of all pictures are in memory
-
-
 def test_photographs_are_turned_and_reduced_with_their_masks(tmp_path):
     truth = np.kron(TRUTH % 2, np.ones((20, 20), np.uint8))  # 60 x 80
-    write(tmp_path, {"a": truth * 9})  # an average of two numbers would be another class
-    (tmp_path / "images" / "a.png").unlink()
-    photograph = Image.fromarray(np.rot90(truth * 255)).convert("RGB")
-    photograph.save(tmp_path / "images" / "a.JPG", exif=TURNED, quality=95)
+    write(tmp_path, [truth * 9])  # an average of two numbers would be another class
+    photograph = encoded(np.rot90(truth * 255), "JPEG", exif=TURNED, quality=95)
+    put(tmp_path, {"images/0.png": photograph})
     ((picture, reduced),) = read([tmp_path], 30)["train"].pairs
     assert (picture.shape, reduced.shape) == ((30, 40, 3), (30, 40))
     middle = np.s_[5::10, 5::10]
@@ -86,8 +67,6 @@ def test_batches_are_squares_mirrored_with_their_classes_and_padding_does_not_co
             flips.update(s for s in (1, -1) if np.array_equal(truth[:8], small[:, ::s]))
     assert flips == {1, -1}
     assert next(data.batches(model, 2, 0, crop=24))[0].shape == (2, 24, 24, 3)
-    with pytest.raises(ValueError, match="--crop must be a multiple of 8 for this model, but got 20"):
-        next(data.batches(model, 2, 0, crop=20))
     with pytest.raises(ValueError, match=r"multiples of 8, but got \(1, 48, 60, 3\)"):
         model(mx.zeros((1, 48, 60, 3)))
     ignored = mx.zeros((1, 2, 2, 3)), mx.zeros((1, 2, 2), mx.int32), mx.zeros((1, 2, 2))
@@ -108,32 +87,15 @@ def test_metrics_leave_ignored_pixels_and_classes_out(monkeypatch):
     assert model.training
 
 
-def test_what_does_not_fit_is_named_before_training(tmp_path):
+def test_a_model_that_does_not_fit_is_named_before_training(tmp_path):
     small_model("quicknat")[0].save_pretrained(tmp_path / "q")
-    png = (write(tmp_path / "p", {"a": TRUTH}) / "masks" / "a.png").read_bytes()
-    others = write(tmp_path / "v", {"a": TRUTH + 5})
-    five, table = dict.fromkeys("abcde", TRUTH), b"0 x 1 1 1\n1 y 2 2 2\n"
-    for said, masks, change, options in (
-        ("has values without a class: 2 (33.3% of the pixels). Classes: x", five, {"classes.txt": table}, ()),
-        ("masks/e.png cannot be read as an image: ", five, {"masks/e.png": png[:-30]}, ()),
-        ("images/e.png cannot be read as an image: cannot identify", five, {"images/e.png": b"GIF"}, ()),
-        ("masks/e.png must have the size of its image", five, {"masks/e.png": TRUTH.T}, ()),
-        ("--validation is needed for fewer than 5 images", dict.fromkeys("abc", TRUTH), {}, ()),
-        ("It must have images/ and masks/, train/ and val", five, {}, ("--validation", tmp_path)),
-        ("has values without a class: 5, 6, 7. Classes: 0, 1, 2.", five, {}, ("--validation", others)),
-        ("--model must be enet, segnet, hair or", five, {}, ("--model", "no/such")),
-        ("--model must segment RGB images, unlike", five, {}, ("--model", tmp_path / "q")),
+    options = "--data", write(tmp_path / "d", [TRUTH] * 5), "--output", tmp_path / "out"
+    for model, said in (
+        ("no/such", "--model must be enet, segnet, hair or"),
+        (tmp_path / "q", "--model must segment RGB images, unlike"),
     ):
-        shutil.rmtree(tmp_path / "d", ignore_errors=True)
-        folder = write(tmp_path / "d", masks)
-        for name, content in change.items():
-            if isinstance(content, np.ndarray):
-                Image.fromarray(content).save(folder / name)
-            else:
-                (folder / name).write_bytes(content)
-        words = ["--data", folder, *options, "--output", tmp_path / "out"]
-        (line,) = call("train", *words, status=1).stderr.splitlines()
-        assert said in line.replace(f"{folder}/", "")
+        (line,) = call("train", *options, "--model", model, status=1).stderr.splitlines()
+        assert said in line
     assert not (tmp_path / "out").exists()
 
 
@@ -175,8 +137,7 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     # A second run: fewer classes, separate validation pictures, half the size, 16 bits.
     other = write(tmp_path / "other", dict.fromkeys("ab", BLOCKS % 2))
     grey = Image.fromarray(BLOCKS.astype(np.uint16) * 400)
-    for name in "ab":
-        grey.save(other / "images" / f"{name}.png")
+    put(other, {"images/a.png": grey, "images/b.png": grey})
     options = "--data", other, "--validation", other / "images", other / "masks", "--side", 12
     with pytest.warns(UserWarning, match="new random values: classifier"):
         said = call("train", "--smoke", "--model", folder, *options, "--output", tmp_path / "b").stdout
@@ -197,11 +158,7 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
 
 
 def test_a_folder_in_the_layout_of_camvid_has_its_classes(tmp_path):
-    write(tmp_path, {str(n): np.roll(BLOCKS, n) for n in range(3)}, "train trainannot")
-    write(tmp_path, {"a": BLOCKS, "b": BLOCKS.T.copy()}, "val valannot")
-    records = read([tmp_path], 256)
-    assert {split: len(record.pairs) for split, record in records.items()} == {"train": 3, "validation": 2}
-    assert records["train"].classes == zoo.CAMVID
+    assert read([write(tmp_path, [BLOCKS], "train trainannot")], 256)["train"].classes == zoo.CAMVID
 
 
 def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeypatch):

@@ -81,9 +81,8 @@ def test_slices_of_a_volume_have_their_neighbours_as_channels(kind):
     volume = np.random.default_rng(1).integers(0, 256, (5, 32, 48, model.facts.modalities)).astype(np.uint8)
     half = x.shape[-1] // model.facts.modalities // 2
     places = np.clip(np.arange(5)[:, None] + np.arange(-half, half + 1), 0, 4)
-    slices = np.concatenate(
-        [np.moveaxis(volume[places, ..., n], 1, -1) for n in range(model.facts.modalities)], -1
-    )
+    parts = [np.moveaxis(volume[places, ..., n], 1, -1) for n in range(model.facts.modalities)]
+    slices = np.concatenate(parts, -1)
     volume = volume[..., 0] if model.facts.modalities == 1 else volume
     assert np.array_equal(model.preprocess(volume), slices / np.float32(255))
     classes = model.predict(volume)
@@ -229,8 +228,6 @@ def test_void_and_outlines_near_it_do_not_count_in_the_metrics():
     same, near, far = (zoo.metrics.boundary_f_score(truth, row, 2) for row in predictions)
     assert same == near == 1 > far
     assert zoo.metrics.boundary_f_score(np.where(truth == 255, truth, predictions[1]), plain, 2) == 1
-    metrics = zoo.metrics.segmentation_metrics(truth, predictions[0], ("a", "b"))
-    assert metrics == {"iou": {"a": 1, "b": 1}, "miou": 1, "boundary_f_score": 1, "pixel_accuracy": 1}
 
 
 @pytest.mark.parametrize("shape", [(2, 79, 172, 16), (3, 5000, 4), (2, 3, 5, 4, 4), (6, 8)])

@@ -60,8 +60,6 @@ class Pictures:
         If ``weighted``, that of a class is ``1 / ln(1.02 + share)`` as in ENet's paper, otherwise 1.
         """
         counts = self.counts()
-        if not counts[:IGNORED].any():
-            raise ValueError("every pixel of the training images is ignored.")
         weights = 1 / np.log(1.02 + counts / counts[:IGNORED].sum()) if self.weighted else np.ones(256)
         weights[IGNORED] = 0
         return weights.astype(np.float32)
@@ -105,8 +103,6 @@ class Pictures:
         model.train(training)
         truth, prediction = stacked(truths), stacked(found)
         counts = confusion_matrix(truth, prediction, len(self.classes))
-        if not counts.any():
-            raise ValueError("every pixel of the validation or test images is ignored.")
         names = [entry["name"] for entry in self.classes]
         named = {
             name: float(value)

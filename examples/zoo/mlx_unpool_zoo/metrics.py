@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 VOID = 255  # the number of pixels without a class
-# Entries of segmentation_metrics for all classes together, and their names.
+# Scores for all classes together, and their names.
 SCORES = {"miou": "mean IoU", "boundary_f_score": "boundary F-score", "pixel_accuracy": "pixel accuracy"}
 
 
@@ -82,18 +82,3 @@ def dilated(mask: np.ndarray, steps: int) -> np.ndarray:
         mask = padded[..., :-2, 1:-1] | padded[..., 2:, 1:-1] | padded[..., 1:-1, :-2]
         mask |= padded[..., 1:-1, 2:] | padded[..., 1:-1, 1:-1]
     return mask
-
-
-def segmentation_metrics(truth: np.ndarray, prediction: np.ndarray, class_names: tuple[str, ...]) -> dict:
-    """``iou`` by class name, ``miou``, ``boundary_f_score``, ``pixel_accuracy`` of class maps ([N,] H, W).
-
-    Pixels with the true class 255 (void) are ignored.
-    """
-    counts = confusion_matrix(truth, prediction, len(class_names))
-    found = iou(counts)
-    return {
-        "iou": {name: float(value) for name, value in zip(class_names, found, strict=True)},
-        "miou": float(np.nanmean(found)),
-        "boundary_f_score": boundary_f_score(truth, prediction),
-        "pixel_accuracy": float(np.trace(counts) / counts.sum()),
-    }

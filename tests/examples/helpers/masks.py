@@ -1,7 +1,11 @@
 """Folders of images and masks."""
 
+import io
+import json
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from struct import pack
 
 import numpy as np
 from PIL import Image
@@ -13,16 +17,59 @@ TURNED = Image.Exif()
 TURNED[0x0112] = 6  # the camera was turned: shown after a quarter turn clockwise
 
 
-def write(folder: Path, masks: Sequence | dict, names: str = "images masks", kind: str = "png") -> Path:
-    """A folder with masks, arrays or pictures, named by their keys or numbers, and an image for each."""
-    inside = [folder / name for name in names.split()]
-    for path in inside:
-        path.mkdir(parents=True, exist_ok=True)
+def put(folder: Path, files: dict) -> Path:
+    """Files in a folder: pictures from arrays, JSON from objects, or what they contain."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, np.ndarray | Image.Image):
+            content = content if isinstance(content, Image.Image) else Image.fromarray(content)
+            content.save(path)
+        elif isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return folder
+
+
+def pairs(masks: Sequence | dict, names: str = "images masks", kind: str = "png", table: str = "") -> dict:
+    """Files of masks (arrays or pictures, named by keys or numbers), an image for each, and a table."""
+    images, truths = names.split()
+    files: dict = {"classes.txt": table} if table else {}
     for number, (name, mask) in enumerate(masks.items() if isinstance(masks, dict) else enumerate(masks)):
         mask = mask if isinstance(mask, Image.Image) else Image.fromarray(np.asarray(mask))
-        mask.save(inside[1] / f"{name}.{kind}")
-        Image.new("RGB", mask.size, (40 * (number % 6), 250, 90)).save(inside[0] / f"{name}.png")
-    return folder
+        files[f"{truths}/{name}.{kind}"] = mask
+        files[f"{images}/{name}.png"] = Image.new("RGB", mask.size, (40 * (number % 6), 250, 90))
+    return files
+
+
+def write(folder: Path, *arguments: object, **options: object) -> Path:
+    """A folder with the files of :func:`pairs`."""
+    return put(folder, pairs(*arguments, **options))
+
+
+def encoded(picture: np.ndarray, kind: str, **options: object) -> bytes:
+    """The content of a picture file."""
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, kind, **options)
+    return file.getvalue()
+
+
+def png(values: np.ndarray, bits: int = 16) -> bytes:
+    """A PNG of 2, 4 or 16 bits, grey (H, W), or of 16, grey with alpha (H, W, 2) or colour (H, W, 3)."""
+    height, width, channels = np.atleast_3d(values).shape
+    rows = values.astype(">u2").reshape(height, -1).view(np.uint8)
+    if bits < 8:
+        rows = np.packbits(values[..., None] >> np.arange(bits)[::-1] & 1).reshape(height, -1)
+    parts = {
+        b"IHDR": pack(">IIBBxxx", width, height, bits, {1: 0, 2: 4, 3: 2}[channels]),
+        b"IDAT": zlib.compress(np.pad(rows, [(0, 0), (1, 0)]).tobytes()),
+        b"IEND": b"",
+    }
+    content = b"\x89PNG\r\n\x1a\n"
+    for name, part in parts.items():
+        content += pack(">I", len(part)) + name + part + pack(">I", zlib.crc32(name + part))
+    return content
 
 
 def in_palette(numbers: np.ndarray, colours: np.ndarray = COLOURS) -> Image.Image:

@@ -51,9 +51,8 @@ def find(folders: Sequence[Path], ending: str | None = None) -> dict[str, Found]
     else:
         sources = next(filter(None, (layout(root) for layout in LAYOUTS)), {})
     if not sources:
-        raise ValueError(
-            f"{root} has {', '.join(folders_in(root)) or 'no folders'}. {foreign_in(root) or WAYS}"
-        )
+        inside = ", ".join(folders_in(root)) or "no folders"
+        raise ValueError(f"{root} has {inside}. {foreign_in(root) or WAYS}")
     folders_of_masks = [each.masks for each in sources.values() if each.masks]
     shared = len({*folders_of_masks}) < len(folders_of_masks)
     found = {split: found_in(split, source, root, ending, shared) for split, source in sources.items()}
@@ -117,9 +116,8 @@ def folders_of_images_and_masks(root: Path) -> Sources | None:
     if not lists or len(splits_among(folders_in(images).values())) > 1:
         return in_pair(images, masks)
     if "train" not in lists:
-        raise ValueError(
-            f"{root} has lists of images, {', '.join(map(str, lists.values()))}, but no train.txt."
-        )
+        given = ", ".join(map(str, lists.values()))
+        raise ValueError(f"{root} has lists of images, {given}, but no train.txt.")
     return {split: Source(images, masks, path) for split, path in lists.items()}
 
 

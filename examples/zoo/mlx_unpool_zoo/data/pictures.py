@@ -74,9 +74,8 @@ def folders_in(folder: Path) -> dict[str, Path]:
 
 def pictures_in(folder: Path) -> list[Path]:
     """The pictures in a folder and its subfolders, sorted."""
-    return sorted(
-        [*files_in(folder), *(p for each in folders_in(folder).values() for p in pictures_in(each))]
-    )
+    inside = [path for each in folders_in(folder).values() for path in pictures_in(each)]
+    return sorted([*files_in(folder), *inside])
 
 
 def open_picture(path: Path) -> tuple[Image.Image, Facts]:

@@ -188,15 +188,12 @@ def coco(path: Path, images: Path) -> Found:
             raise ValueError(f"its images are not in {images}: {data['images'][0]['file_name']}.")
     # Roboflow adds the group of all classes as a category.
     used = {each["category_id"] for each in data["annotations"]}
-    groups = {
-        each.get("supercategory") for each in categories.values() if each.get("supercategory") != each["name"]
-    }
+    groups = {c.get("supercategory") for c in categories.values() if c.get("supercategory") != c["name"]}
     names = [each["name"] for n, each in categories.items() if n in used or each["name"] not in groups]
     beside = {other for folder in {each.parent for each in files} for other in files_in(folder)}
     notes[f"Images that {path} does not list, which are not used"] = len(beside - files.keys())
-    return found_with(
-        files, map(plain, names), [f"{text}: {count}." for text, count in notes.items() if count]
-    )
+    lines = [f"{text}: {count}." for text, count in notes.items() if count]
+    return found_with(files, map(plain, names), lines)
 
 
 def placed(name: str, path: Path, images: Path, by_name: dict[str, list[Path]]) -> Path | None:
