@@ -88,6 +88,16 @@ def test_every_name_has_a_page_with_its_source_and_is_linked(site):
         assert len(re.findall(r'<meta content="([^"]{30,})" name="description"', text)) == 1, name
 
 
+HEADINGS = {"docs/guarantees": "mac vmap compile grad backend", "docs/porting": "keras onnx tflite"}
+HEADINGS |= {"README": "install", "docs/fine_tuning": "finetun", "docs/benchmarks": "memory"}
+
+
+@pytest.mark.parametrize("page", HEADINGS)
+def test_headings_have_the_words_that_users_search_for(page):
+    headings = " ".join(re.findall("^#+ .*", (ROOT / f"{page}.md").read_text().lower(), re.MULTILINE))
+    assert not [word for word in HEADINGS[page].split() if word not in headings]
+
+
 def test_the_page_of_a_layer_has_its_arguments_first(site):
     text = (site / "docs/reference/mlx_unpool.MaxPool2d.html").read_text()
     text = re.sub(r"<[^>]*>", "", text[text.index("<h1>") :])
