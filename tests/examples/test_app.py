@@ -39,7 +39,7 @@ RGBA = np.random.default_rng(0).integers(0, 256, (40, 60, 4), np.uint8)
 def served(model: zoo.Model, port: int | None = None) -> Iterator[int]:
     """Serve the page of a model in another thread; the port."""
     page, port, loop = app.Page(model), port or free_ports()[0], asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     run = lambda work: asyncio.run_coroutine_threadsafe(work, loop).result(60)
     server = run(page.start(port))

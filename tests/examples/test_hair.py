@@ -174,10 +174,10 @@ MILLISECOND, TIMES = Fraction(1, 1000), [0, 100, 130, 300]
 
 
 def found(monkeypatch: pytest.MonkeyPatch, mask: np.ndarray) -> list[Any]:
-    """Let each picture have this mask; the pictures that the network gets."""
+    """Let each picture have this mask; the pictures that the network gets, and the number of masks before."""
     seen = []
-    next_mask = lambda _, picture, before, **__: (seen.append(picture) or mask, before)
-    monkeypatch.setattr(zoo.HairSegmenter, "next_mask", next_mask)
+    step = lambda _, picture, before, **__: (seen.append((picture, len(before))) or mask, [*before, mask])
+    monkeypatch.setattr(zoo.HairSegmenter, "next_mask", step)
     return seen
 
 
@@ -295,18 +295,19 @@ def test_photographs_keep_their_transparency(tmp_path, inputs, monkeypatch):
             assert (made[:, :10] > 250).all()
         else:
             assert np.array_equal(made[..., 3], rgba[..., 3])
-        assert (seen[-1][:, :20] == 255).all()
+        assert (seen[-1][0][:, :20] == 255).all()
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_video_keeps_its_sound_times_and_orientation(turned, tmp_path, inputs, monkeypatch):
     film, seen, table_of = write_film(tmp_path / "film.mp4", turned), [], hair.table_of
     mask = np.eye(2, dtype=np.float32)[:1].repeat(80 if turned else 64, 0).repeat(32 if turned else 40, 1)
-    found(monkeypatch, mask)
+    frames = found(monkeypatch, mask)
     monkeypatch.setattr(hair, "table_of", lambda *given: seen.append(given[1]) or table_of(*given))
     options = "--model", inputs / "model", "--output", tmp_path / "dyed.mp4"
     said = call("hair", film, "--colour", "blue", *options).stdout
     assert re.match(r"film.mp4: 4 frames, hair found in [\d.]+ s per frame\nWrote .*dyed.mp4.", said)
+    assert [number for _, number in frames] == [0, 1, 2, 3]
     before, kept, rotation = read_film(film)
     assert (kept[0], len(kept[3]) > 0, abs(rotation)) == (TIMES, True, 90 * turned)
     after, *same = read_film(tmp_path / "dyed.mp4")
