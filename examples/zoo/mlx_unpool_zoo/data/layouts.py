@@ -57,7 +57,7 @@ def find(folders: Sequence[Path], ending: str | None = None) -> dict[str, Found]
     shared = len({*folders_of_masks}) < len(folders_of_masks)
     found = {split: found_in(split, source, root, ending, shared) for split, source in sources.items()}
     read = {split: files for split, files in found.items() if files}
-    notes = [f"{split} has no masks, and is not used." for split in found.keys() - read.keys()]
+    notes = [f"{split} has no masks, and is not used." for split in found if split not in read]
     if len(folders) == 1:
         notes += [f"{path.name} has pictures, and is not used." for path in left_over(root, sources)]
     if len(read) > 1:
