@@ -9,7 +9,6 @@ available on this computer only. Pictures are neither saved nor sent elsewhere. 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import errno
 import hashlib
@@ -42,6 +41,7 @@ from ..classes import not_drawn
 from ..hair import squares_of
 from ..hair_colour import COLOURS, brightness_of, hint_of, smoothed
 from ..messages import pip_install
+from .command_line import parser_of
 
 if TYPE_CHECKING:
     from websockets.asyncio.server import Server, ServerConnection
@@ -275,9 +275,7 @@ async def run(page: Page, port: int | None, browser: bool) -> None:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status."""
-    form = argparse.RawDescriptionHelpFormatter
-    name = "python -m mlx_unpool_zoo app"
-    parser = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
+    parser = parser_of("python -m mlx_unpool_zoo app", __doc__)
     help = "folder of a model, or name of a published one (default: hair)"
     parser.add_argument("model", nargs="?", default="hair", help=help)
     parser.add_argument("--port", type=int, help=f"default: the first that is free from {PORTS[0]}")

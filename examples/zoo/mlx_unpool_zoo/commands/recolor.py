@@ -9,7 +9,6 @@ The first run downloads the weights of MediaPipe's network (0.8 MB, Apache-2.0) 
 cannot be read, or has no hair, the others are recoloured, and the exit status is 1.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -28,7 +27,8 @@ from ..files import replacing
 from ..hair import squares_of
 from ..hair_colour import COLOURS, brightness_of, colour_of, hint_of, recoloured, smoothed, table_of
 from ..inputs import array_of
-from .outputs import check_inputs, check_output_file
+from .command_line import parser_of
+from .outputs import check_inputs, check_output_file, refuse_inputs
 
 PHOTOGRAPHS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff")  # that are written
 VIDEOS = (".mp4", ".mov", ".mkv", ".m4v", ".webm", ".avi")  # the first three are also written
@@ -52,8 +52,7 @@ def outputs_of(paths: list[Path], output: Path) -> dict[Path, Path]:
         raise ValueError(f"inputs must have different names, but got {', '.join(map(str, paths))}.")
     for target, path in found.items():
         check_output_file("--output", target, VIDEOS[:3] if path in films else PHOTOGRAPHS)
-        if any(target.exists() and each.exists() and each.samefile(target) for each in paths):
-            raise ValueError(f"--output would replace the input {target}: choose another name.")
+        refuse_inputs(paths, [target])
     return found
 
 
@@ -151,9 +150,7 @@ def recolour_video(model: zoo.HairSegmenter, path: Path, target: Path, colour: n
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status."""
-    form = argparse.RawDescriptionHelpFormatter
-    name = "python -m mlx_unpool_zoo hair"
-    parser = argparse.ArgumentParser(name, description=__doc__, formatter_class=form)
+    parser = parser_of("python -m mlx_unpool_zoo hair", __doc__)
     said = "photographs that Pillow reads, and videos (default: a portrait, NASA, public domain)"
     parser.add_argument("inputs", type=Path, nargs="*", default=[PORTRAIT], help=said)
     parser.add_argument(
