@@ -10,7 +10,7 @@ RUN := $(VENV)/bin/python
 BLAS := $(firstword $(wildcard $(addprefix /usr/lib/*/openblas-,serial/libblas.so.3 pthread/libblas.so.3) /usr/lib64/libopenblas*.so.0))
 NETWORK := $(if $(BLAS),LD_PRELOAD=$(BLAS) )$(RUN)
 
-.PHONY: help demo hair app train notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
+.PHONY: help demo hair train notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
 
 help: ## list these commands
 	@echo "Each command sets up what it needs in $(VENV) first."
@@ -19,17 +19,13 @@ help: ## list these commands
 	@echo "Options of a program: make demo ARGS=\"--seeds 0 1 2\", make demo ARGS=--help"
 	@echo "On Linux with a GPU of NVIDIA: make demo GPU=cuda13 (or cuda12)"
 
-demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute or two); figure in demo/
+demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute); figure in demo/
 	$(NETWORK) examples/compare_decoders.py --output demo $(ARGS)
 
-hair: $(VENV)/.video ## recolour hair, in a portrait or yours: ARGS="photo.jpg --colour copper"; writes demo/hair/
+hair: $(VENV)/.examples ## recolour hair, in a portrait or yours: ARGS="photo.jpg --colour copper"; writes demo/hair/
 	$(NETWORK) -m mlx_unpool_zoo hair --output demo/hair $(ARGS)
 
-app: $(VENV)/.app ## open a page that recolours hair, also live: ARGS=FOLDER shows the classes of your model
-	$(NETWORK) -m mlx_unpool_zoo app $(ARGS)
-
-# Further programs, each with a figure in demo/.
-train: $(VENV)/.train ## train ENet on your images: ARGS="--data FOLDER"
+train: $(VENV)/.examples ## train ENet on your images: ARGS="--data FOLDER"; writes demo/train/
 	$(NETWORK) -m mlx_unpool_zoo train --output demo/train $(ARGS)
 
 notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
@@ -47,7 +43,7 @@ check: $(VENV)/.check ## the tests of the core only (20 seconds)
 test: $(VENV)/.test ## all tests but those of test-external (3 minutes)
 	$(RUN) -m pytest $(PARALLEL)
 
-test-external: $(VENV)/.external ## the tests that need PyTorch, clang, NVIDIA's compiler, Chromium or Sphinx
+test-external: $(VENV)/.external ## the tests that need PyTorch, clang, NVIDIA's compiler or Sphinx
 	$(RUN) -m pytest $(PARALLEL) -m external
 
 # The core, the first notebook and the programs in their smoke modes; Linux only.
@@ -82,34 +78,21 @@ dist: $(VENV)/.dist ## build the wheel and the sdist in dist/
 	$(RUN) -m build --outdir dist .
 	$(RUN) -m twine check --strict dist/*
 
-# One marker file per set of extras, made again after a change of pyproject.toml.
 $(VENV)/bin/python:
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or later is needed, for example: make demo PYTHON=python3.12')"
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.%: pyproject.toml | $(VENV)/bin/python
-	@echo "Installing mlx_unpool[$(EXTRAS)] and what it needs in $(VENV)$(if $(SIZE), ($(SIZE) on Linux))"
-	@$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[$(EXTRAS),$(GPU)]" $(MLX)
-	@touch $@
+# A marker file for each dependency group in pyproject.toml, which is installed again after a change there.
+SIZE_examples = 500 MB
+SIZE_check = 140 MB
+SIZE_test = 820 MB
+PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
 
-$(VENV)/.examples: EXTRAS = examples
-$(VENV)/.examples: SIZE = 590 MB
-$(VENV)/.video: EXTRAS = train,video
-$(VENV)/.video: SIZE = 500 MB
-$(VENV)/.train: EXTRAS = train
-$(VENV)/.train: SIZE = 300 MB
-$(VENV)/.app: EXTRAS = app
-$(VENV)/.app: SIZE = 200 MB
-$(VENV)/.check: EXTRAS = check
-$(VENV)/.check: SIZE = 140 MB
-$(VENV)/.test: EXTRAS = examples,test
-$(VENV)/.test: SIZE = 930 MB
-$(VENV)/.external: EXTRAS = examples,test,parity,metal-check,cuda-check,browser,docs
-$(VENV)/.notebooks: EXTRAS = notebooks
-$(VENV)/.lint: EXTRAS = lint
-$(VENV)/.docs: EXTRAS = docs,zoo
-$(VENV)/.dist: EXTRAS = dist
-$(VENV)/.bench: EXTRAS = bench
+$(VENV)/.%: pyproject.toml | $(VENV)/bin/python
+	@echo "Installing mlx_unpool and the dependency group '$*' in $(VENV)$(if $(SIZE_$*), ($(SIZE_$*) on Linux))"
+	@$(PIP) "pip>=25.1"
+	@$(PIP) --editable ".[$(GPU)]" --group $* $(MLX)
+	@touch $@
 
 clean: ## remove the environments and everything that was built
 	rm -rf $(VENV) .venv-* demo build dist site docs/reference

@@ -18,6 +18,7 @@ from scipy.ndimage import zoom
 from sklearn.datasets import load_digits, load_sample_image
 
 DIGITS = (0, 1, 4, 7)  # four of ten, which a network learns to tell apart in half a minute
+LARGEST_DIGIT = 20  # the side, in pixels
 CLASS_NAMES = ("background", *map(str, DIGITS))
 _DIGIT_SHARES = (0.75, 0.10, 0.15)
 # The columns of each photograph that belong to each split.
@@ -28,7 +29,7 @@ _COLUMNS = {
 
 
 class DrawnScenes(Pictures):
-    """Scenes for training, new ones in each step: 32 x 32 pixels with one or two digits."""
+    """Scenes for training, new ones in each step, with one or two digits: squares of ``crop`` pixels."""
 
     def batches(
         self, model: Model, count: int, seed: int, crop: int | None = None
@@ -91,7 +92,7 @@ class Scenes:
         classes = np.zeros((self.size, self.size), np.int32)
         taken = np.zeros((self.size, self.size), bool)  # the digits, without a margin of two pixels
         for _ in range(self.random.integers(self.digits[0], self.digits[1] + 1)):
-            pixels = int(self.random.choice(np.arange(12, 21, 2)))
+            pixels = int(self.random.choice(np.arange(12, LARGEST_DIGIT + 1, 2)))
             corner = self._free_corner(pixels, taken)
             if corner is None:
                 continue

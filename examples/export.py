@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mlx_unpool_zoo.commands.command_line import extra, run_program
 
-with extra("examples"):
+with extra("zoo"):
     import mlx.core as mx
     import mlx.nn as nn
     import mlx_unpool_zoo as zoo
@@ -92,4 +92,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    run_program(main, "examples")
+    run_program(main)

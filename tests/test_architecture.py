@@ -51,7 +51,7 @@ _geometry
 """
 ZOO_LAYERS = """
 __main__
-commands.app commands.convert commands.predict commands.recolor commands.train
+commands.convert commands.predict commands.recolor commands.train
 batches
 data
 data.meaning

@@ -11,7 +11,6 @@ from helpers.masks import BLOCKS, COLOURS, encoded, error_of, in_palette, pairs,
 from helpers.programs import call
 from helpers.small_models import randomised
 from mlx_unpool_zoo.classes import not_drawn
-from mlx_unpool_zoo.commands.app import Page
 from mlx_unpool_zoo.data import read
 from mlx_unpool_zoo.data.layouts import find
 from mlx_unpool_zoo.data.pictures import range_of, read_picture
@@ -135,7 +134,7 @@ def resized(values: np.ndarray, how: Image.Resampling = Image.Resampling.BILINEA
 BORDERED = np.where(blurred(GRID * 50, 1) == GRID * 50, GRID, 255).astype(np.uint8)
 BINARIES = [(how(BINARY), True) for how in (jpeg, blurred, resized)]
 BINARIES += [(np.dstack([how(BINARY)] * 3), True) for how in (jpeg, blurred, resized)]
-PHOTOGRAPH = np.array(Image.open(Path(zoo.__file__).parent / "page/portrait.jpg").resize((64, 64)))
+PHOTOGRAPH = np.array(Image.open(Path(zoo.__file__).parent / "portrait.jpg").resize((64, 64)))
 SMOOTHED = [*BINARIES, (resized(LINES), None), (blurred(LINES), None)]
 SMOOTHED += [(how(COLOURS[GRID]), False) for how in (jpeg, blurred, resized)]
 RIGHT = [BINARY, LINES, RAMP, BORDERED, COLOURS[GRID], in_palette(BORDERED), in_palette(GRID), RAMP * 25]
@@ -363,8 +362,6 @@ def test_programs_read_images_by_one_function_and_say_what_they_cannot(tmp_path)
         assert np.array_equal(model.predict(image), model.predict(picture))
     with pytest.raises(ValueError, match=r"'images' must have more than 8 bits, as those of the training"):
         model.predict(Image.fromarray(picture))
-    with pytest.raises(ValueError, match=r"from images of more than 8 bits, of which a browser shows 8"):
-        Page(model, "m")
     said = call("export.py", run / "enet", tmp_path / "m.mlxfn", "--shape", 1, 32, 32, 3).stdout
     assert "before the normalisation, {:g} to {:g} are 0 to 255, others clipped.".format(*ends) in said
     options += ["--resume", "--steps", 2]

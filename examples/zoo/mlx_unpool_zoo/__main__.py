@@ -13,8 +13,7 @@ from .commands.command_line import extra, run_program
 COMMANDS = {  # the module, and what it does
     "train": ("train", "train a network on images and their masks"),
     "predict": ("predict", "label the pixels of images"),
-    "hair": ("recolor", "recolour the hair in photographs or in a video"),
-    "app": ("app", "try a model in a web page"),
+    "hair": ("recolor", "recolour the hair in photographs"),
     "convert": ("convert", "convert the weights of the authors"),
 }
 

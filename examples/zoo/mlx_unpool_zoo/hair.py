@@ -186,11 +186,11 @@ class HairSegmenter(Model):
         """
         before: list[mx.array] = []
         for frame in frames:
-            mask, before = self.next_mask(frame, before, squares=squares)
+            mask, before = self._next_mask(frame, before, squares)
             yield mask
 
-    def next_mask(
-        self, frame: Any, before: list[mx.array], *, squares: bool = False
+    def _next_mask(
+        self, frame: Any, before: list[mx.array], squares: bool
     ) -> tuple[np.ndarray, list[mx.array]]:
         """The mask of a frame, and what the next call gets as ``before``; a list, at first empty."""
         (picture, *others), _ = self._batch(frame)

@@ -10,13 +10,6 @@ COLOURS = {"black": "#14100e", "brown": "#5b3a26", "auburn": "#7a2e1d", "copper"
 LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 
 
-def hint_of(share: float) -> str | None:
-    """What may be wrong if hair has this share of a picture or a film: a text, or None from 0.5 % on."""
-    found = "hardly any" if share else "no"
-    crop = "the network expects a face that fills much of the picture: crop it"
-    return f"{found} hair was found; {crop}" if share < 0.005 else None
-
-
 def colour_of(text: str) -> np.ndarray:
     """The red, green and blue of a colour, 0 to 1."""
     try:
@@ -32,11 +25,6 @@ def brightness_of(picture: np.ndarray, mask: np.ndarray) -> float | None:
     step = max(1, min(mask.shape) // 512)
     hair, few = mask[::step, ::step] > 0.5, picture[::step, ::step]
     return float((few[hair] @ LUMINANCE).mean()) / 255 if hair.any() else None
-
-
-def smoothed(before: float | None, now: float) -> float:
-    """The brightness of the hair in a video, smoothed over its frames, so that colours do not flicker."""
-    return 0.9 * (before or now) + 0.1 * now
 
 
 def table_of(colour: np.ndarray, brightness: float) -> np.ndarray:

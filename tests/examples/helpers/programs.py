@@ -43,7 +43,7 @@ def call(program: str, *options: object, status: int = 0) -> SimpleNamespace:
     return SimpleNamespace(stdout=out.getvalue(), stderr=errors.getvalue())
 
 
-def free_ports(count: int = 1) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -24,17 +24,31 @@ def parser_of(program: str | None, description: str) -> argparse.ArgumentParser:
 @contextmanager
 def extra(name: str) -> Iterator[None]:
     """Around imports: if a package is missing, end the program with a line that says which extra has it."""
+    with _or_exit(f"of the extra [{name}]: {pip_install(name)}"):
+        yield
+
+
+@contextmanager
+def group(name: str) -> Iterator[None]:
+    """As :func:`extra`, for a dependency group of the repository."""
+    with _or_exit(f"of the dependency group {name}. In the clone: pip install --group {name}"):
+        yield
+
+
+@contextmanager
+def _or_exit(advice: str) -> Iterator[None]:
+    """If a package cannot be imported, end the program with a line that names it."""
     try:
         yield
     except ImportError as error:
         package = (error.name or "").partition(".")[0]
         if not package or find_spec(package):
             raise
-        sys.exit(f"Not installed: {package}, of the extra [{name}]: {pip_install(name)}")
+        sys.exit(f"Not installed: {package}, {advice}")
 
 
-def run_program(main: Callable[[], int], needs: str = "train") -> None:
-    """Run a program, which needs an extra, and exit with the status that it returns.
+def run_program(main: Callable[[], int]) -> None:
+    """Run a program, which needs the extra ``train``, and exit with the status that it returns.
 
     A ValueError or OSError, such as a missing file or a refused argument, is printed as one line on standard
     error, and the exit status is 1. After Ctrl-C the exit status is 130, and 143 after SIGTERM, which raises
@@ -43,7 +57,7 @@ def run_program(main: Callable[[], int], needs: str = "train") -> None:
     """
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        with extra(needs):
+        with extra("train"):
             status = main()
     except (ValueError, OSError) as error:
         print(error, file=sys.stderr)

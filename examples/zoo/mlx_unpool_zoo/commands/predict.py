@@ -46,7 +46,7 @@ def model_of(path: Path) -> zoo.Model:
     if channels not in (1, 3) or dims != 2 or model.facts.modalities:
         raise ValueError(
             f"{path} does not segment images: it is a {model.model_type}, {dims}-D, for {channels} channels. "
-            "For scans of a head see brain_segment.py."
+            "For scans call predict in Python, with a volume (docs/zoo.md)."
         )
     if not model.about.classes:
         count = model.config["num_classes"]

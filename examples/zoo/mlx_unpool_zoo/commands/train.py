@@ -13,7 +13,7 @@ The pixels of a mask are labels (numbers) or colours. The classes are in photos/
 ignored if masks show that it is no class, and so are classes called "unlabelled" or "void". The program
 prints what it understood, and draws the first masks on their images (data.png). All images are held in
 memory. The folder --output gets the model with the best validation mean IoU of all checkpoints (a folder of
-the zoo, for predict and app), its metrics (JSON), a figure, the log (CSV) and a checkpoint.
+the zoo, for predict), its metrics (JSON), a figure, the log (CSV) and a checkpoint.
 """
 
 import argparse
@@ -54,12 +54,12 @@ COARSE_WEIGHT = 0.5  # of the loss of the coarse scores
 
 
 def add_training_options(
-    parser: argparse.ArgumentParser, batch: int, learning_rate: float | None, output: Path
+    parser: argparse.ArgumentParser, steps: int, batch: int, learning_rate: float | None, output: Path
 ) -> None:
     """Add the options of every program that trains, with some of their defaults."""
     parser.epilog = "Ctrl-C stops after the current step; --resume continues from there."
     add = parser.add_argument
-    add("--steps", type=int, default=300, help="training steps (default: 300)")
+    add("--steps", type=int, default=steps, help=f"training steps (default: {steps})")
     add("--batch", type=int, default=batch, help=f"batch size over all processes (default: {batch})")
     rate = learning_rate or "one for each decoder"
     add("--learning-rate", type=float, default=learning_rate, help=f"peak learning rate (default: {rate})")
@@ -105,7 +105,7 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
     weigh = "weigh all classes the same (default: 1 / ln(1.02 + share of the pixels))"
     add("--class-weights", choices=("none",), help=weigh)
     add("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
-    add_training_options(parser, batch=4, learning_rate=0.01, output=Path("runs/train"))
+    add_training_options(parser, steps=300, batch=4, learning_rate=0.01, output=Path("runs/train"))
     arguments = parser.parse_args(words)
     chosen = arguments.decoder or arguments.decoder_kernel or arguments.norm
     if arguments.encoder and (arguments.model != "segnet" or chosen):
@@ -345,10 +345,10 @@ class Best:
         """Save the model if it is better; see :func:`train`."""
         exists = (self.folder / WEIGHTS).exists()
         if not evaluates:
-            if not exists:
+            has_best = exists and best > -math.inf
+            if not has_best:
                 self.model.save_pretrained(self.folder)
-            kind = "an earlier" if best == -math.inf else "the best"
-            return f". {self.folder}/ has {kind if exists else 'this'} model.", math.nan
+            return f". {self.folder}/ has {'the best' if has_best else 'this'} model.", math.nan
         found = self.data.metrics_of(self.model)
         if found["miou"] is None:  # then the folder has the last model
             self.model.save_pretrained(self.folder)
