@@ -25,7 +25,7 @@ demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute); 
 hair: $(VENV)/.examples ## recolour hair, in a portrait or yours: ARGS="photo.jpg --colour copper"; writes demo/hair/
 	$(NETWORK) -m mlx_unpool_zoo hair --output demo/hair $(ARGS)
 
-train: $(VENV)/.examples ## train ENet on your images: ARGS="--data FOLDER"; writes demo/train/
+train: $(VENV)/.examples ## train a SegNet on your images: ARGS="--data FOLDER"; writes demo/train/
 	$(NETWORK) -m mlx_unpool_zoo train --output demo/train $(ARGS)
 
 notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab

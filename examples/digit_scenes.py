@@ -13,7 +13,7 @@ import numpy as np
 from mlx_unpool_zoo import Model
 from mlx_unpool_zoo.batches import Pictures
 from mlx_unpool_zoo.commands.train import SPLITS
-from mlx_unpool_zoo.data.tables import palette
+from mlx_unpool_zoo.drawing import palette
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits, load_sample_image
 

@@ -1,7 +1,7 @@
 """Export a model of the zoo to one file that runs without Python (see docs/export.md).
 
     python examples/export.py fastsurfer/axial network.mlxfn --shape 1 256 256 7
-    python examples/export.py runs/train/enet network.mlxfn --shape 1 96 96 3 --shape 4 96 96 3
+    python examples/export.py runs/train/segnet network.mlxfn --shape 1 96 96 3 --shape 4 96 96 3
 
 The exported function accepts only the given shapes, channels last. It runs only on the kind of
 device (CPU or GPU) for which it was exported, by default that of MLX's default device. Before the

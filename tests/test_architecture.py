@@ -54,10 +54,10 @@ __main__
 commands.convert commands.predict commands.recolor commands.train
 batches
 data
-data.meaning
-__init__ data.layouts data.masks
-enet fastsurfer hair quicknat relaynet segnet data.polygons
-stages data.tables
+data.class_file
+__init__ data.folders data.masks
+enet fastsurfer hair quicknat relaynet segnet
+stages
 model
 near_ties saving training data.pictures
 published pytorch

@@ -1,4 +1,4 @@
-"""Masks and photographs as other tools write them."""
+"""Masks, the class file, and what a training does with them."""
 
 import json
 import re
@@ -7,123 +7,194 @@ from pathlib import Path
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from helpers.masks import BLOCKS, COLOURS, TURNED, encoded, error_of, in_palette, pairs, put, write
+from helpers.masks import BLOCKS, COLOURS, TURNED, encoded, error_of, in_palette, pairs, png, put, write
 from helpers.programs import call
 from mlx_unpool_zoo.data import read
-from mlx_unpool_zoo.data.layouts import files_of
 from mlx_unpool_zoo.data.pictures import open_picture
-from PIL import Image
+from PIL import Image, ImageFilter
 
-BY_COLOUR = "255 80 0 fire\n0 160 255 sea\n0 0 0 rock\n"
-
-
-# Names of masks.
-
-
-@pytest.mark.parametrize(
-    ("images", "masks", "ending", "said"),
-    [
-        ("a.jpg b.PNG", "a.png b.TIF", None, ""),
-        ("a.jpg b.jpg", "a_L.png b_L.png", None, ""),
-        ("1.jpg 10.jpg", "1_mask.gif 10_mask.gif", None, ""),
-        ("a_leftImg8bit.png b_leftImg8bit.png", "a_gtFine_labelIds.png b_gtFine_labelIds.png", None, ""),
-        ("21_training.tif 22_training.tif", "21_manual1.gif 22_manual1.gif", None, ""),
-        ("img_1.jpg img_2.jpg", "mask_1.png mask_2.png", None, ""),
-        ("x/a_i.png y/b_i.png", "x/a_m.png y/b_m.png", None, ""),  # the folders of cities
-        ("a.jpg b.jpg", "a_y.png b_y.png a_x.png b_x.png", "_y", ""),
-        ("a.jpg b.jpg", "a.png b.png a_x.png b_x.png", None, ""),  # equal names first
-        ("a.jpg b.jpg", "a_x.png b_x.png a_y.png b_y.png", None, "in '_x', '_y': pass one as --mask-endi"),
-        ("a.jpg b.jpg", "a_x.png b_x.png", "_z", "end in '_x': pass one as --mask-ending, but got '_z'"),
-        ("b.jpg cafe\u0301.jpg", "b.png caf\u00e9.png", None, ""),
-        ("1.jpg 2.jpg", "31.png 42.png", None, "2 of 2 files have no mask in "),
-        ("1.jpg 2.jpg", "10.png 20.png", None, "2 of 2 files have no mask in "),
-        ("a.jpg b.jpg c.jpg", "a_L.png b_L.png", None, "c.jpg, for example, needs c_L.png there"),
-        ("a.jpg b.jpg", "a_L.png b_L.png c_L.png", None, "c_L.png, for example, needs c.jpg or .png there"),
-        ("a.jpg b.jpg", "a.png b.png b.bmp", None, "b.bmp and b.png have the same name: remove one."),
-        ("a.jpg a.png", "a.png", None, "a.jpg and a.png have the same name: remove one."),
-    ],
-)
-def test_the_mask_of_an_image_is_found_by_its_name(images, masks, ending, said, tmp_path):
-    put(tmp_path, {f"images/{name}": "" for name in images.split()})
-    put(tmp_path, {f"masks/{name}": "" for name in masks.split()})
-    folders = tmp_path / "images", tmp_path / "masks"
-    if said:
-        assert said in error_of(files_of, *folders, ending)
-    else:
-        found = [str(mask.relative_to(folders[1])) for _, mask in files_of(*folders, ending)]
-        assert found == masks.split()[:2]
-
-
-LAYOUTS = {"images masks": "classes.txt", "img masks_machine": "class_dict.csv"}
-LAYOUTS |= {"train trainannot": "label_colors.txt", "train train_labels": "labels.txt"}
-LAYOUTS |= {"JPEGImages SegmentationClass": "labelmap.txt"}
-LAYOUTS |= {"JPEGImages SegmentationClassPNG": "class_names.txt"}
-
-
-@pytest.mark.parametrize(("names", "table"), LAYOUTS.items())
-def test_layouts_of_folders(names, table, tmp_path):
-    put(write(tmp_path, {"a": BLOCKS}, names), {table: "sky\nrock face\nsea\n"})
-    if "JPEG" in names:
-        put(tmp_path, {"JPEGImages/of another task.jpg": Image.new("RGB", (4, 3))})
-    data = read([tmp_path], 256)["train"]
-    assert [entry["name"] for entry in data.classes] == ["sky", "rock face", "sea"]
-    assert np.array_equal([mask for _, mask in data.pairs], [BLOCKS])
-
-
-# Values of masks.
+NAMES = "0 sky\n1 sea\n2 fire\n"
+BY_COLOUR = "# by colour\n#ff5000 fire\n#00a0ff sea  # blue\n#000000 rock\n"
+PHOTOGRAPH = np.array(Image.open(Path(zoo.__file__).parent / "portrait.jpg").resize((96, 96)))
 
 
 def values(*numbers: int, kind: type = np.uint8) -> np.ndarray:
     return np.array([numbers] * 8, kind)
 
 
-BACKGROUND_ROAD, LABELME = "background\nroad\n", "__ignore__\n_background_\ncat\n"
-VOC, NUMBERS = "background\naeroplane\nvoid\n", "14 road 255 80 0\n7 Void 0 160 255\n0 sky 0 0 0\n"
+# The class file decides.
+
+RGB, ALPHA = COLOURS[values(0, 1, 2)], values(255, 255, 255)
 
 
 @pytest.mark.parametrize(
-    ("table", "masks", "labels", "truth"),
+    ("classes", "mask", "labels", "truth"),
     [
-        (BACKGROUND_ROAD, [values(0, 255), values(0, 0)], [0, 255], [[0, 1], [0, 0]]),
-        ("0 a 0 0 0\n1 b 9 9 9\n", [values(0, 255)], [0, 255], [[0, 1]]),
-        (BACKGROUND_ROAD, [np.dstack([values(0, 255)] * 3)], [0, 255], [[0, 1]]),
-        (BACKGROUND_ROAD, [values(0, 1, 255), values(0, 255, 0)], [0, 1], [[0, 1, 255], [0, 255, 0]]),
-        (None, [values(0, 85, 170, 255)], [0, 85, 170, 255], [[0, 1, 2, 3]]),
-        (None, [values(0, 128, 255)], [0, 128, 255], [[0, 1, 2]]),
-        (None, [values(0, 255, 300, kind=np.uint16)], [0, 255, 300], [[0, 1, 2]]),
-        (None, [values(0, 1, kind=np.float32)], [0, 1], [[0, 1]]),
-        ("7 a\n255 b", [values(7, 255)], [7, 255], [[0, 1]]),
-        ("0 a\n1 b\n255 void", [values(0, 255)], [0, 1], [[0, 255]]),
-        (LABELME, [values(0, 1, 255)], [0, 1], [[0, 1, 255]]),
-        (LABELME, [values(0, 1, -1, kind=np.int32)], [0, 1], [[0, 1, 255]]),
-        (VOC, [values(0, 1, 255)], [0, 1], [[0, 1, 255]]),
-        (VOC, [values(0, 1, 2, 255)], [0, 1, 2], [[0, 1, 255, 255]]),
-        ("name,trainId\na,0\nb,1\nc,255\nd,255", [values(0, 1, 255)], [0, 1], [[0, 1, 255]]),
-        (None, [values(0, 255)], [0, 255], [[0, 1]]),
-        (None, [values(1, 2, 255)], [1, 2], [[0, 1, 255]]),
-        (None, [values(0, 1, kind=bool)], [0, 1], [[0, 1]]),
-        (None, [in_palette(values(0, 1, 2))], [0, 1, 2], [[0, 1, 2]]),
-        (BY_COLOUR, [in_palette(values(0, 1, 2))], ["fire", "sea", "rock"], [[2, 1, 0]]),
-        ("a\nb\nc", [in_palette(values(0, 1, 2), COLOURS + 1)], [0, 1, 2], [[0, 1, 2]]),
-        (None, [np.dstack([COLOURS[values(0, 1)], values(0, 255)])], ["#000000", "#00a0ff"], [[0, 1]]),
-        (None, [COLOURS[values(0, 1, 2)]], ["#000000", "#00a0ff", "#ff5000"], [[0, 1, 2]]),
-        (NUMBERS, [values(0, 7, 14)], [14, 7, 0], [[2, 255, 0]]),
-        (NUMBERS, [COLOURS[values(0, 1, 2)]], ["road", "Void", "sky"], [[2, 255, 0]]),
+        (NAMES, values(0, 1, 2), [0, 1, 2], [0, 1, 2]),
+        ("2 fire\n0 sky\n1 sea", values(0, 1, 2), [2, 0, 1], [1, 2, 0]),  # in the order of the file
+        ("0 sky\n1 sea\n255 ignored", values(0, 1, 255), [0, 1], [0, 1, 255]),
+        ("0 __VOID__\n1 sea\n2 fire", values(0, 1, 2), [1, 2], [255, 0, 1]),
+        ("0 sky\n255 sea\n", values(0, 255), [0, 255], [0, 1]),
+        ("0 sky\n1 sea\n2 sea\n9 Unlabelled", values(0, 1, 2), [0, 1], [0, 1, 1]),  # one class
+        ("\ufeff# a comment\n\n0  traffic light # 3 %\n1\troad", values(0, 1), [0, 1], [0, 1]),
+        ("0 a\n255 b\n300 c", values(0, 255, 300, kind=np.uint16), [0, 255, 300], [0, 1, 2]),
+        ("0 a\n1 b", values(0, 1, kind=bool), [0, 1], [0, 1]),
+        ("0 a\n1 b\n2 c", in_palette(values(0, 1, 2)), [0, 1, 2], [0, 1, 2]),
+        ("0 a\n1 b\n2 c", np.dstack([values(0, 1, 2), ALPHA]), [0, 1, 2], [0, 1, 2]),
+        (BY_COLOUR, RGB, ["fire", "sea", "rock"], [2, 1, 0]),
+        (BY_COLOUR, np.dstack([RGB, ALPHA]), ["fire", "sea", "rock"], [2, 1, 0]),
+        ("#000000 a\n#ffffff b", np.dstack([values(0, 255)] * 3), ["a", "b"], [0, 1]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["png", "tif"])
+def test_the_class_file_says_what_values_mean(classes, mask, labels, truth, kind, tmp_path):
+    record = read([write(tmp_path, [mask], kind=kind, classes=classes)], 256)["train"]
+    assert [entry.get("label", entry["name"]) for entry in record.classes] == labels
+    assert record.pairs[0][1][0].tolist() == truth
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
+    record = read([put(tmp_path, pairs([BLOCKS]) | {"masks/0.png": png(BLOCKS, bits)})], 256)["train"]
+    assert np.array_equal(record.pairs[0][1], BLOCKS)
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        ("sky\nsea\n", "line 1: it must be VALUE NAME, such as '1 road' or '#804080 road', but is 'sky'."),
+        ("0 sky\n1 sea 0 160 255", "line 2: it must be VALUE NAME, such as"),
+        ("128 64 128 road", "line 1: it must be VALUE NAME, such as"),
+        ("0,sky", "line 1: it must be VALUE NAME, such as"),
+        ('{"sky": 0}', "line 1: it must be VALUE NAME, such as"),
+        ("0 sky\n0 sea", "line 2: 0 is in the file twice."),
+        ("0 sky\n#0000ff sea", "must have numbers or colours, but has both."),
+        ("0 sky\n255 void", "must have 2 to 254 classes, but has 1."),
+        (b"0 sky\n1 \xff\xfe", "must be text in UTF-8."),
+        ("0 sky\n1 sea", "does not list 2 (33.3% of the pixels): see {r}/masks/0.png, one of 1 such masks."),
+        ("0 sky\n1 sea", "Add a line for each, such as '2 NAME' or '2 ignored', or correct the masks."),
+        (f"{NAMES}3 sun\n", "no training mask has sun: remove these lines of {r}/classes.txt."),
+        (BY_COLOUR, "These masks have numbers (or indices of a palette), but the file has colours."),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_class_file_is_named(classes, said, tmp_path):
+    found = error_of(read, [put(tmp_path, pairs([values(0, 1, 2)]) | {"classes.txt": classes})], 256)
+    assert found.startswith(f"{tmp_path}/classes.txt") or found.startswith("no training mask")
+    assert said.format(r=tmp_path) in found
+
+
+def blurred(mask: np.ndarray) -> np.ndarray:
+    return np.array(Image.fromarray(mask).filter(ImageFilter.GaussianBlur(2)))
+
+
+LETTERS = np.kron(BLOCKS % 2 * 255, np.ones((4, 4), np.uint8))
+
+
+@pytest.mark.parametrize("mask", [blurred(LETTERS), np.array(Image.fromarray(PHOTOGRAPH).convert("L"))])
+def test_smoothed_masks_and_photographs_have_values_that_are_not_listed(mask, tmp_path):
+    said = error_of(read, [write(tmp_path, [mask], classes="0 sky\n255 sea")], 256)
+    assert (
+        "So many values are rarely classes. Masks that were saved as JPEG, resized with interpolation" in said
+    )
+
+
+def test_without_a_class_file_its_lines_are_printed_and_written(tmp_path):
+    folder = write(tmp_path / "d", [BLOCKS] * 3 + [BLOCKS + (BLOCKS == 2) * np.uint8(253)] * 3, classes="")
+    (folder / "classes.txt").unlink()
+    said = call("train", "--data", folder, status=1).stderr
+    assert said.startswith(f"There is no class file {folder}/classes.txt. Write it, or add --write-classes")
+    assert "\n0 class0  # 33.3% of the pixels\n1 class1  # 33.3% of the pixels\n2 class2  # 16.7% of" in said
+    assert "# Does 255 mark pixels that do not count, such as outlines? Then call it ignored.\n" in said
+    assert call("train", "--data", folder, "--write-classes").stdout.endswith(
+        "again without --write-classes.\n"
+    )
+    assert (folder / "classes.txt").read_text() == said.split("\n\n", 1)[1]
+    assert len(read([folder], 256)["train"].classes) == 4
+    assert "classes.txt exists: " in call("train", "--data", folder, "--write-classes", status=1).stderr
+
+
+CELLS = [np.minimum(np.arange(400).reshape(20, 20) // 40, most).astype(np.uint8) for most in (3, 5, 8)]
+
+
+@pytest.mark.parametrize(
+    ("masks", "said"),
+    [
+        ([values(0, 255)], "Two values: call the one of the object by its name, and the other background."),
+        (CELLS, "Every mask has 0 to another number: these seem to number objects, not classes."),
+        ([in_palette(values(0, 1, 2))], "2 class2  # 33.3% of the pixels, #ff5000 in the palette"),
+        ([COLOURS[values(0, 1)]], "#00a0ff class1  # 50.0% of the pixels"),
+        ([values(*range(40))], "# So many values are rarely classes."),
+        ([values(*range(300), kind=np.uint16)], "the masks have 300 values, "),
+        ([PHOTOGRAPH], "values: it is a photograph, or was saved as JPEG before."),
+        ([values(0, 0)], "every pixel of the masks is 0, so they show nothing."),
     ],
 )
-def test_what_255_means_is_decided_once_for_all_masks(table, masks, labels, truth, tmp_path):
-    other = write(tmp_path / "b", [masks[0]], kind="tif")
-    data = read([write(tmp_path / "a", masks, kind="tif", table=table)], 256, others={"test": [other]})
-    assert [entry.get("label", entry["name"]) for entry in data["train"].classes] == labels
-    assert [found[0].tolist() for _, found in data["train"].pairs] == truth
-    assert data["test"].pairs[0][1][0].tolist() == truth[0]
+def test_proposed_lines_say_what_may_be_wrong(masks, said, tmp_path):
+    (write(tmp_path, masks, classes="") / "classes.txt").unlink()
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read([tmp_path], 256)
 
 
-@pytest.mark.parametrize("kind", ["png", "tiff", "bmp", "gif", "ppm", "webp"])
-def test_lossless_formats_of_masks_are_read(kind, tmp_path):
-    content = encoded(np.dstack([BLOCKS] * 3) if kind == "webp" else BLOCKS, kind, lossless=True)
-    put(tmp_path, pairs([BLOCKS], kind=kind) | {f"masks/0.{kind}": content})
-    assert np.array_equal(read([tmp_path], 256)["train"].pairs[0][1], BLOCKS)
+# Files of masks.
+
+DRAWN, PAGES = COLOURS[BLOCKS], {"save_all": True, "append_images": [Image.new("L", (32, 24))]}
+CLEAR = np.dstack([DRAWN, np.where(BLOCKS, 255, 0).astype(np.uint8)])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            encoded(BLOCKS, "JPEG"),
+            "must be PNG, TIFF or BMP, but is JPEG or has its compression: JPEG changes",
+        ),
+        (
+            encoded(DRAWN, "TIFF", compression="jpeg"),
+            "must be PNG, TIFF or BMP, but is TIFF or has its compressi",
+        ),
+        (encoded(BLOCKS, "GIF"), "must be PNG, TIFF or BMP, but is GIF"),
+        (encoded(BLOCKS, "TIFF", **PAGES), "must have one page, but has 2."),
+        (encoded(BLOCKS, "PNG", exif=TURNED), "is turned by its EXIF data: save it upright, without them."),
+        (
+            encoded(BLOCKS, "TIFF", tiffinfo={262: 0}),
+            "is a TIFF with WhiteIsZero, whose numbers some programs",
+        ),
+        (
+            encoded(BLOCKS.astype(np.float32), "TIFF"),
+            "must have one channel of 1, 8 or 16 bits, a palette, or",
+        ),
+        (
+            png(np.dstack([BLOCKS] * 3)),
+            "must have one channel of 1, 8 or 16 bits, a palette, or RGB of 8 bits",
+        ),
+        (encoded(BLOCKS.astype(np.int32) - 1, "TIFF"), "must have numbers from 0 to 65535, but has -1 to 1."),
+        (CLEAR, "has transparent pixels: save it without transparency."),
+        (encoded(BLOCKS, "PNG")[:-30], "cannot be read as an image: "),
+    ],
+)
+def test_files_whose_values_may_not_be_those_that_were_drawn_are_refused(content, said, tmp_path):
+    found = error_of(read, [put(tmp_path, pairs([BLOCKS]) | {"masks/0.png": content})], 256)
+    assert found.startswith(f"{tmp_path}/masks/0.png {said}")
+
+
+def test_palettes_that_differ_are_refused_also_between_splits(tmp_path):
+    files = pairs([in_palette(BLOCKS)], "train/images train/masks")
+    files |= pairs([in_palette(BLOCKS, COLOURS[::-1])], "val/images val/masks")
+    said = error_of(read, [put(tmp_path, files)], 256)
+    assert "the palettes of the masks differ: 0 is #000000 in " in said
+    assert f", but #ff5000 in {tmp_path}/val/masks/0.png. Save masks in RGB" in said
+
+
+def test_values_of_validation_masks_must_be_listed_and_may_be_fewer(tmp_path):
+    files = pairs([BLOCKS], "train/images train/masks", classes=NAMES)
+    files |= pairs([BLOCKS % 2, BLOCKS % 2], "val/images val/masks", classes=NAMES)
+    lines = read([put(tmp_path, files)], 256)["validation"].lines()
+    assert "Warning: no mask for validation has fire." in lines
+    put(tmp_path, {"val/masks/1.png": BLOCKS + 5})
+    assert "does not list 5 (16.7% of the pixels), 6 (1" in error_of(read, [tmp_path], 256)
+    (tmp_path / "classes.txt").write_text(f"{NAMES}5 ignored\n6 ignored\n7 ignored")
+    put(tmp_path, {f"val/masks/{name}.png": BLOCKS + 5 for name in (0, 1)})
+    assert error_of(read, [tmp_path], 256) == "every pixel of the masks for validation is ignored."
 
 
 # Training and label maps.
@@ -132,65 +203,59 @@ def test_lossless_formats_of_masks_are_read(kind, tmp_path):
 def train(folder: Path, *options: object, status: int = 0) -> str:
     """The output of a short training on a folder."""
     options = "--data", folder, "--steps", 1, "--batch", 1, "--save-every", 1, *options
-    said = call("train", "--model", "segnet", "--output", folder / "run", *options, status=status)
+    said = call("train", "--model", "segnet", "--output", folder / "runs", *options, status=status)
     return said.stderr if status else said.stdout
 
 
 @pytest.mark.parametrize(
-    ("masks", "table", "labels", "mode", "said"),
+    ("masks", "classes", "labels", "mode", "said"),
     [
         (BLOCKS * 13 + 7, "7 road\n20 car\n33 sky\n", [7, 20, 33], "P", "labels (7 road, 20 car, 33 sky)"),
         (BLOCKS.astype(np.uint16) * 500, None, [0, 500, 1000], "I;16", "labels (0 0, 500 500, 1000 1000)"),
-        (np.minimum(BLOCKS, 1) * 255, "0 sky 0 0 0\n1 sea 9 9 9", [0, 255], "P", "labels (0 sky, 255 sea)"),
+        (np.minimum(BLOCKS, 1) * 255, "0 sky\n255 sea", [0, 255], "P", "labels (0 sky, 255 sea)"),
         (COLOURS[BLOCKS], BY_COLOUR, [0, 1, 2], "P", "class indices (0 fire, 1 sea, 2 rock)"),
     ],
 )
-def test_label_maps_have_the_numbers_of_masks(masks, table, labels, mode, said, tmp_path):
-    folder = write(tmp_path / "d", [masks] * 5, table=table)
+def test_label_maps_have_the_numbers_of_masks(masks, classes, labels, mode, said, tmp_path):
+    folder = write(tmp_path / "d", [masks] * 5, classes=classes)
     printed = train(folder)
-    assert f"images/0.png has the mask {folder}/masks/0.png, and so on." in printed
-    model, options = zoo.from_pretrained(folder / "run/segnet"), ("--output", folder / "x.png")
-    first = call("predict", folder / "run/segnet", folder / "images/0.png", *options).stdout
+    assert (
+        f"images/0.png has the mask {folder}/masks/0.png, and so on. Classes: {folder}/classes.txt."
+        in printed
+    )
+    model, options = zoo.from_pretrained(folder / "runs/segnet"), ("--output", tmp_path / "x.png")
+    first = call("predict", folder / "runs/segnet", folder / "images/0.png", *options).stdout
     assert first.startswith(f"Numbers in the label maps: {said}")
-    image = Image.open(folder / "x-0.png")
+    image = Image.open(tmp_path / "x-0.png")
     assert image.mode == mode
     numbers = model.predict(Image.open(folder / "images/0.png"))
+    assert [entry.get("label", n) for n, entry in enumerate(model.about.classes)] == labels
     assert np.array_equal(image, np.array(labels)[numbers])
     if mode == "P":
         colours = np.array(image.getpalette()).reshape(-1, 3)
         assert [colours[n].tolist() for n in labels] == [entry["colour"] for entry in model.about.classes]
-    kept = [entry.get("label") for entry in model.about.classes]
-    assert kept == (labels if masks.ndim == 2 else [None] * 3)
-    if table and table.startswith("7"):  # a resumed run with other numbers
+    if labels[0] == 7:  # a resumed run with other numbers
         for path in (folder / "masks").iterdir():
             Image.fromarray(np.array(Image.open(path)) + 1).save(path)
         (folder / "classes.txt").write_text("8 road\n21 car\n34 sky\n")
         assert "labels [7, 20, 33], now [8, 21, 34]" in train(folder, "--resume", "--steps", 2, status=1)
 
 
-def test_an_absent_class_stops_training_where_255_may_stand_for_it(tmp_path):
-    masks = [values(*([0, 1, 255] * 8))] * 5
-    folder = write(tmp_path / "d", masks, table="background\nroad\ncar\n")
-    (line,) = train(folder, status=1).splitlines()
-    assert line.startswith("255 has 33.3% of the pixels and may be a class or mean ignored: no mask has car.")
-    assert line.endswith(" with a last line 'void' if it means ignored.")
-    assert not (folder / "run").exists()
-    (folder / "classes.txt").write_text("background\nroad\ncar\nvoid\n")
-    said = train(folder)
-    assert "Pixels for train: background 33.3%, road 33.3%, car 0.0%, ignored 33.3%.\n" in said
-    assert "Not in the masks for train: car.\n" in said
-    report = json.loads((folder / "run/metrics.json").read_text())
+def test_ignored_pixels_are_counted_apart(tmp_path):
+    folder = write(tmp_path / "d", [values(*([0, 1, 255] * 8))] * 5, classes="0 sky\n1 sea\n255 ignored\n")
+    assert "Pixels for train: sky 33.3%, sea 33.3%, ignored 33.3%.\n" in train(folder)
+    report = json.loads((folder / "runs/metrics.json").read_text())
     for split, images in (("train", 4), ("validation", 1)):
         counted = {"counted_classes": 2, "counted_pixels": images * 128, "ignored_share": 1 / 3}
         assert {key: report[split][key] for key in counted} == pytest.approx(counted)
-        pixels = {"background": 64 * images, "road": 64 * images, "car": 0, "ignored": 64 * images}
-        read = {"images": images, "sizes": {"24 x 8": images}, "depths": {"8 bits": images}, "pixels": pixels}
-        assert {key: report["read"][split][key] for key in read} == read
-    (folder / "run/data.png").write_bytes(b"looked at")
+        pixels = {"sky": 64 * images, "sea": 64 * images, "ignored": 64 * images}
+        said = {"images": images, "sizes": {"24 x 8": images}, "depths": {"8 bits": images}, "pixels": pixels}
+        assert {key: report["read"][split][key] for key in said} == said
+    (folder / "runs/data.png").write_bytes(b"looked at")
     train(folder, "--resume", "--steps", 2)
-    assert (folder / "run/data.png").read_bytes() == b"looked at"
+    assert (folder / "runs/data.png").read_bytes() == b"looked at"
     train(folder, "--overwrite")
-    assert (folder / "run/data.png").read_bytes()[:4] == b"\x89PNG"
+    assert (folder / "runs/data.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_the_mean_iou_needs_two_classes(tmp_path):
@@ -199,7 +264,7 @@ def test_the_mean_iou_needs_two_classes(tmp_path):
     said = train(folder, "--steps", 2)
     assert "validation mean IoU -\n" in said
     assert "the best so far" not in said
-    report = json.loads((folder / "run/metrics.json").read_text())["validation"]
+    report = json.loads((folder / "runs/metrics.json").read_text())["validation"]
     assert (report["miou"], report["counted_classes"]) == (None, 1)
     assert f"{'mean IoU':22}{'-':>12}\n" in said
 

@@ -1,235 +1,180 @@
-"""Folders of own data: splits, smoothed masks, the meaning of values, images of more than 8 bits."""
+"""Folders of own data: splits, pairs of images and masks, images of more than 8 bits, programs."""
 
-import io
 import json
+import re
 from pathlib import Path
 
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from helpers.masks import BLOCKS, COLOURS, encoded, error_of, in_palette, pairs, png, put, write
-from helpers.programs import call
+from helpers.masks import BLOCKS, COLOURS, encoded, error_of, pairs, png, put, write
+from helpers.programs import ROOT, call
 from helpers.small_models import randomised
 from mlx_unpool_zoo.classes import not_drawn
 from mlx_unpool_zoo.data import read
-from mlx_unpool_zoo.data.layouts import find
+from mlx_unpool_zoo.data.folders import find
 from mlx_unpool_zoo.data.pictures import range_of, read_picture
 from mlx_unpool_zoo.drawing import overlaid
-from PIL import Image, ImageFilter
+from PIL import Image
 
-# Layouts: files of each split, with {s} for the folder of the split and {k} for two names.
+# Folders. The files are empty: only names count.
 
-PAIRS = {"images/{s}/{k}.jpg": "masks/{s}/{k}.png", "{s}/images/{k}.jpg": "{s}/masks/{k}.png"}
-PAIRS |= {"img_dir/{s}/{k}.jpg": "ann_dir/{s}/{k}.png", "Images/{s}/{k}.jpg": "Annotations/{s}/{k}.png"}
-PAIRS |= {"{s}/{k}.jpg": "{s}/{k}_mask.png", "{s}/{k}.png": "{s}/{k}_mask.png"}
-PAIRS |= {"{s}/{k}.JPG": "{s}/{k}.png"}
-PAIRS |= {"{s}_images/{k}.jpg": "{s}_masks/{k}.png", "images/{s}/{k}.png": "masks/{k}.png"}
-PAIRS |= {"{s}/{k}.PNG": "{s}annot/{k}.png", "{s}/{k}.tif": "{s}_labels/{k}_L.png"}
-PAIRS |= {"leftImg8bit/{s}/b/{k}_leftImg8bit.png": "gtFine/{s}/b/{k}_gtFine_labelIds.png"}
-SPLITS = ["train val test", "training validation testing", "Train Valid TEST", "train2017 eval2017 test2017"]
-SPLITS += ["training dev test"]
+PLAIN = "images/a.jpg images/b.png masks/a.png masks/b.tif"
+SPLITS = " ".join(
+    f"{split}/images/{split}.jpg {split}/masks/{split}.bmp" for split in ("train", "val", "test")
+)
 
 
-def touch(root: Path, *patterns: str, splits: str = "") -> Path:
-    names = [p.format(s=s, k=f"{k}{s}") for p in patterns for s in splits.split() or [""] for k in "ab"]
-    return put(root, dict.fromkeys(names, ""))
+def touch(root: Path, names: str) -> Path:
+    return put(root, dict.fromkeys(names.split(), ""))
 
 
-def counted(root: Path) -> dict[str, int]:
-    return {split: len(found.files) for split, found in find([root]).items()}
-
-
-@pytest.mark.parametrize("pair", PAIRS.items())
-@pytest.mark.parametrize("names", SPLITS)
-def test_splits_are_found_in_every_layout_and_form_of_their_names(pair, names, tmp_path):
-    touch(tmp_path, *pair, splits=names)
-    assert counted(tmp_path) == {"train": 2, "validation": 2, "test": 2}
-
-
-IN_ONE = ("images/{s}/{k}.jpg", "masks/{s}/{k}.png")
+def names_of(root: Path, *folders: str, ending: str = "", **others: str) -> dict[str, str]:
+    """The names of the images and masks of each split."""
+    given = {split: [root / name for name in names.split()] for split, names in others.items()}
+    found = find([root / name for name in folders or ("",)], given, ending)
+    return {split: " ".join(path.name for pair in each for path in pair) for split, each in found.items()}
 
 
 @pytest.mark.parametrize(
-    ("patterns", "names", "more", "expected"),
+    ("files", "options", "expected"),
     [
-        (IN_ONE, "car train bus", "", {"train": 6}),  # a class
-        (IN_ONE, "car train bus", "", "/images/train is a class or a group, as the folders beside it: all "),
-        (IN_ONE, "", "val.txt", "{r} has lists of images, {r}/val.txt, but no train.txt."),
-        (IN_ONE, "train", "", {"train": 2}),
-        (IN_ONE, "", "images/._a.jpg images/._b.jpg masks/._a.png", {"train": 2}),  # of macOS
-        (IN_ONE, "", "images/.thumbs/val/a.jpg images/.thumbs/train/a.jpg", {"train": 2}),
-        (IN_ONE, "train val", "images/.cache/x.jpg", {"train": 2, "validation": 2}),
-        (("images/x/{k}.jpg", "masks/x/{k}.png"), "", "images/.thumbs/q.jpg", {"train": 2}),
-        (IN_ONE, "train val", "images/test/a.jpg", "test has no masks, and is not"),
-        (IN_ONE, "train val", "images/test/a.jpg masks/test/readme.md", "test has no masks, and is not"),
-        (("{s}/{k}.png", "{s}/{k}_mask.png"), "train", "test/1.png test/10.png", "test has no masks, and"),
-        (("{s}/images/{k}.jpg", "{s}/masks/{k}.png"), "train val", "new/a.jpg", "new has pictures, and"),
-        (IN_ONE, "north test", "", "--data {r}/images/north {r}/masks/north --test {r}/images/test {r}/m"),
-        (IN_ONE, "train test car", "", "--data {r}/images/train {r}/masks/train --test {r}/images/test"),
-        (IN_ONE, "val test", "", "images has test, val, of which some may be splits."),
-        (IN_ONE, "train val", "images/a.jpg masks/a.png", "images has train, val, of which some may be"),
-        (IN_ONE, "train2014 train2017 val", "", "train2014 and train2017 are both for train"),
-        (IN_ONE, "", "labels/a.png", "masks and {r}/labels have masks: pass --data {r}/images {r}/masks."),
-        ((), "", "1.png 1_mask.png 10.png 10_mask.png", {"train": 2}),
-        (("{k}.png", "{k}_mask.png"), "", "c.png", "names such as a.png and a_mask.png."),
-        (("x/{k}.jpg", "y/{k}.png"), "", "", "has x, y. It must have images/ and masks/, train/ and val/"),
+        (PLAIN, {}, {"train": "a.jpg a.png b.png b.tif"}),
+        (PLAIN.replace("images", "Images"), {}, {"train": "a.jpg a.png b.png b.tif"}),
+        (SPLITS, {}, {split: f"{name}.jpg {name}.bmp" for split, name in zip(
+            ("train", "validation", "test"), ("train", "val", "test"))}),
+        ("images/license_a.jpg masks/license_a.png", {}, {"train": "license_a.jpg license_a.png"}),
+        (f"{PLAIN} .DS_Store README.txt LICENSE masks/Thumbs.db images/.a.jpg notes.md classes.txt", {},
+         {"train": "a.jpg a.png b.png b.tif"}),
+        ("images/cafe\u0301.jpg masks/caf\u00e9.png", {}, {"train": "cafe\u0301.jpg caf\u00e9.png"}),
+        ("a.jpg a_m.png", {"ending": "_m"}, {"train": "a.jpg a_m.png"}),
+        ("images/a.jpg masks/a_m.png", {"ending": "_m"}, {"train": "a.jpg a_m.png"}),
+        (f"{PLAIN} x/1.jpg y/1.png", {"folders": ("images", "masks"), "test": "x y"},
+         {"train": "a.jpg a.png b.png b.tif", "test": "1.jpg 1.png"}),
     ],
 )  # fmt: skip
-def test_folders_that_are_no_splits(patterns, names, more, expected, tmp_path):
-    touch(touch(tmp_path, *patterns, splits=names), *more.split())
-    if isinstance(expected, dict):
-        assert counted(tmp_path) == expected
-    else:
-        said = error_of(find, [tmp_path]) or " ".join(find([tmp_path])["train"].notes)
-        assert expected.format(r=tmp_path) in said
-
-
-LISTS = {"train.txt": "images/m11.jpg masks/m11_L.png\n\n", "val.txt": "m1.jpg"}
+def test_images_and_masks_are_found_by_their_names(files, options, expected, tmp_path):
+    assert names_of(touch(tmp_path, files), *options.pop("folders", ()), **options) == expected
 
 
 @pytest.mark.parametrize(
-    ("folder", "lists", "expected"),
+    ("more", "said"),
     [
-        ("ImageSets/Segmentation", LISTS, {"train": ["m11"], "validation": ["m1"]}),
-        ("", LISTS, {"train": ["m11"], "validation": ["m1"]}),
-        ("", {"trainval.txt": "m1", "test.txt": "m11"}, {"train": ["m1"], "test": ["m11"]}),
-        ("", {"train.txt": "m11\nm3"}, "train.txt lists m3, which has no image or no mask."),
+        (
+            "train.txt",
+            "may contain only images and masks, but contains train.txt: move it away. Lists of spl",
+        ),
+        ("a.json", "but contains a.json: move it away. For polygons (labelme, COCO, YOLO)"),
+        ("1st_manual/a.gif", "may contain only images and masks, but contains 1st_manual: move it away."),
+        ("images/more/c.jpg", "images may contain only images, but contains more: move it away."),
+        ("images/notes.doc", "images may contain only images, but contains notes.doc: move it away."),
+        (
+            "masks/c.jpg",
+            "may contain only masks (PNG, TIFF or BMP; JPEG changes their values), but contains c",
+        ),
+        ("images/c.jpg", "1 of 3 images have no mask: {r}/images/c.jpg needs {r}/masks/c.png."),
+        ("masks/c.png", "1 of 3 masks have no image: {r}/masks/c.png needs an image {r}/images/c.jpg"),
+        ("masks/a.tif", "{r}/masks/a.png and a.tif have the same name: remove one."),
+        ("Images/c.jpg", "{r}/Images and images have the same name: remove one."),
+        (SPLITS, "may contain only train, val and test, but contains images, masks: move it away."),
     ],
 )
-@pytest.mark.parametrize("mask", ["masks/{}_L.png", "labels/{}.txt"])
-def test_lists_of_splits_and_a_number_that_starts_another(folder, lists, expected, mask, tmp_path):
-    for name in ("m1", "m11"):
-        put(tmp_path, {f"images/{name}.jpg": "", mask.format(name): "0 .1 .1 .5 .1 .5 .5"})
-    put(tmp_path, {"data.yaml": "names: [a]"})
-    put(tmp_path / folder, ({"test.txt": "m"} if "masks" in mask else {}) | lists)  # without a mask
-    if isinstance(expected, str):
-        assert expected in error_of(find, [tmp_path])
-    else:
-        found = find([tmp_path])
-        assert {split: [path.stem for path, _ in found[split].files] for split in found} == expected
-
-
-# Smoothed masks.
-
-random = np.random.default_rng(0)
-GRID = np.kron(random.integers(0, 3, (6, 8)), np.ones((20, 20))).astype(np.uint8)
-BINARY = np.where(GRID == 2, 255, 0).astype(np.uint8)
-LINES = np.where(np.arange(160) % 40 == 0, 255, np.zeros((120, 160))).astype(np.uint8)
-# Layers of one pixel.
-RAMP = np.minimum(np.arange(120) - 50, 9).clip(0)[:, None].repeat(160, 1).astype(np.uint8)
-
-
-def jpeg(values: np.ndarray) -> np.ndarray:
-    return np.array(Image.open(io.BytesIO(encoded(values, "JPEG", quality=85))))
-
-
-def blurred(values: np.ndarray, radius: float = 1) -> np.ndarray:
-    return np.array(Image.fromarray(values).filter(ImageFilter.GaussianBlur(radius)))
-
-
-def resized(values: np.ndarray, how: Image.Resampling = Image.Resampling.BILINEAR) -> np.ndarray:
-    return np.array(Image.fromarray(values).resize((101, 77), how))
-
-
-BORDERED = np.where(blurred(GRID * 50, 1) == GRID * 50, GRID, 255).astype(np.uint8)
-BINARIES = [(how(BINARY), True) for how in (jpeg, blurred, resized)]
-BINARIES += [(np.dstack([how(BINARY)] * 3), True) for how in (jpeg, blurred, resized)]
-PHOTOGRAPH = np.array(Image.open(Path(zoo.__file__).parent / "portrait.jpg").resize((64, 64)))
-SMOOTHED = [*BINARIES, (resized(LINES), None), (blurred(LINES), None)]
-SMOOTHED += [(how(COLOURS[GRID]), False) for how in (jpeg, blurred, resized)]
-RIGHT = [BINARY, LINES, RAMP, BORDERED, COLOURS[GRID], in_palette(BORDERED), in_palette(GRID), RAMP * 25]
-RIGHT += [np.where(blurred(BINARY) == BINARY, BINARY, 128).astype(np.uint8)]  # trimap
-RIGHT += [resized(each, Image.Resampling.NEAREST) for each in (BINARY, GRID, RAMP, COLOURS[GRID], BORDERED)]
-
-
-@pytest.mark.parametrize(("mask", "binary"), SMOOTHED)
-def test_smoothed_masks_are_refused_and_binary_ones_have_a_threshold(mask, binary, tmp_path):
-    write(tmp_path, [mask, BINARY[: len(mask), : len(mask[0])] if binary and mask.ndim == 2 else mask])
-    said = error_of(read, [tmp_path], 256)
-    assert "its edges are smoothed: save masks wi" in said or "or saved as JPEG: save the m" in said
-    assert binary is None or ("or pass --threshold" in said) == binary
-    if binary:
-        level = mask if mask.ndim == 2 else mask[..., 0]
-        truth = read([tmp_path], 256, threshold=True)["train"].pairs[0][1]
-        assert np.array_equal(truth, level >= 128)
-
-
-@pytest.mark.parametrize("mask", RIGHT)
-def test_masks_with_sharp_edges_are_read(mask, tmp_path):
-    table = "\n".join(f"{25 * n} c{n}" for n in range(10)) if mask is RIGHT[7] else ""  # it lists every value
-    assert len(read([write(tmp_path, [mask] * 2, table=table)], 256)["train"].pairs) == 2
-
-
-# What values mean.
-
-
-def bands(*numbers: int, most: int | None = None) -> np.ndarray:
-    row = np.repeat(np.array(numbers, np.uint8), [40 if n == most else 4 for n in numbers])
-    return row[None].repeat(8, 0)
-
-
-SHADES = np.array([[0, 0, 0], [128, 0, 0], [0, 128, 0], *[[0, 0, 0]] * 252, [224, 224, 192]], np.uint8)
-CAMVID = "\n".join(f"c{n}" for n in range(11))
-TWICE = "0 rock 0 0 0\n1 sea 0 160 255\n2 fire 255 80 0\n"
-FIVE, ONE_COLOUR = "car\nroad\ntree\nsky\ndog\n", "a 255 0 0\nb 255 0 0\nc 0 0 0\n"
+def test_whatever_is_not_used_in_a_folder_is_named(more, said, tmp_path):
+    assert said.format(r=tmp_path) in error_of(find, [touch(tmp_path, f"{PLAIN} {more}")], {})
 
 
 @pytest.mark.parametrize(
-    ("table", "mask", "expected"),
+    ("files", "folders", "others", "said"),
     [
-        ("1 cat\n2 dog\n", bands(0, 1, 2), "0 background, 1 cat, 2 dog"),
-        ("1 cat\n2 dog\n255 void\n", bands(0, 1, 2), "0 background, 1 cat, 2 dog"),
-        (FIVE, bands(*range(6), most=0), "0 background, 1 car, 2 road, 3 tree, 4 sky, 5 dog"),
-        (FIVE, bands(*range(6)), "If 0 has no name (0 has 16.7% of the pixels), put 'background' first. If"),
-        (FIVE, bands(*range(6), most=5), "If 0 has no name (0 has 6.7% of the pixels), put 'background' fi"),
-        (CAMVID, bands(*range(12)), "'background' first. If 11 has none (11 has 8.3% of the pixels), put"),
-        (f"{CAMVID}\nvoid", bands(*range(12), most=0), "0 c0, 1 c1, 2 c2, 3 c3, 4 c4"),
-        ("a\nb\nc\n", bands(1, 2, 3), "1 a, 2 b, 3 c"),
-        ("a\nb\nc\n", bands(1, 2), "no mask has a, and 0.0% of the pixels are 0: it is not clear"),
-        ("a\nb\nc\n", bands(0, 1, most=0), "no mask has c, and 90.9% of the pixels are 0"),
-        ("road\n", bands(0, 1), "0 background, 1 road"),
-        ("road\n", bands(0, 255), "0 background, 255 road"),
-        ("road\n", bands(1, 2), "Give every name its number in the table, such as '0 road'."),
-        ("1 background\n2 dog\n", bands(0, 1, 2, most=0), "Give 0 a line '0 NAME'."),
-        (None, bands(0, 1, 255, most=255), "mean ignored: no other number has as many pixels."),
-        (None, bands(0, 128, 192, 255), "192 is large, too."),
-        ("a\nb", bands(*[0] * 9, 1, *[255] * 6), "numbers other than 0 have less than a fifth of that."),
-        ("0 a\n128 b\n192 c", bands(0, 128, 192, 255), "with a line '255 void' if it means ignored."),
-        ("_background_\ncat\ndog\n", in_palette(bands(0, 1, 255, most=255), SHADES), "_background_, 1 cat"),
-        (None, SHADES[bands(0, 1, 2, 255)], "#000000, #008000, #800000"),
-        ("green 0 128 0\nred 128 0 0\n", SHADES[bands(0, 1, 2, most=0)], "a line 'background 0 0"),
-        ("black 0 0 0\nred 128 0 0\n", SHADES[bands(0, 1)] | np.uint8(0), "black, red"),
-        ("black 0 0 0\n", np.dstack([bands(0, 255)] + [bands(0, 254)] * 2), "without a class: #fffefe (50"),
-        (f"{TWICE}3 sun 255 80 0", COLOURS[GRID], "gives fire and sun a colour that is in it twice."),
-        (f"{TWICE}3 sun 255 80 0", GRID, "0 rock, 1 sea, 2 fire, 3 sun"),
-        (ONE_COLOUR, SHADES[bands(0, 1)] * 2, "colour twice: a, b."),
-        ('{"labels": {"background": 0, "liver": 1}, "file_ending": ".png"}', bands(0, 1), "0 background, 1"),
+        ("x/a.jpg y/a.png", "", {}, "must contain the folders images and masks, or train (and val, test)"),
+        ("images/x masks/x", "no", {}, "{r}/no is not a folder."),
+        (PLAIN, "images masks masks", {}, "pass one folder or two, but got "),
+        (SPLITS, "", {"validation": ""}, "{r}/val and --validation are both for validation"),
+        (SPLITS, "train", {"test": ""}, "--test must be the folder of one split, but "),
+        (PLAIN, "images images", {}, "images is the folder of images and masks: pass --mask-ending, too."),
+        ("images/.x masks/.x", "", {}, "images has no images (.jpg, "),
     ],
 )  # fmt: skip
-def test_the_first_meaning_that_explains_all_pixels_counts(table, mask, expected, tmp_path):
-    put(write(tmp_path, [mask]), {"masks/classes.txt": table} if table else {})  # or beside the folder
-    if not (said := error_of(read, [tmp_path], 256)):
-        classes = read([tmp_path], 256)["train"].classes
-        said = ", ".join(f"{c.get('label', '')} {c['name']}".strip() for c in classes)
-    assert expected in said
+def test_folders_that_are_not_clear(files, folders, others, said, tmp_path):
+    touch(tmp_path, files)
+    given = {split: [tmp_path / name] for split, name in others.items()}
+    found = error_of(find, [tmp_path / name for name in folders.split() or [""]], given)
+    assert said.format(r=tmp_path) in found
 
 
-def test_grey_gifs_have_their_levels(tmp_path):
-    write(tmp_path, [GRID * 100], kind="gif")
-    assert [c["name"] for c in read([tmp_path], 256)["train"].classes] == ["0", "100", "200"]
+def test_the_same_picture_in_two_splits_is_named(tmp_path):
+    """Also in a file of another name and format, and through a link."""
+    write(tmp_path, [BLOCKS] * 3, "train/images train/masks")
+    (tmp_path / "val").symlink_to("train")
+    assert "3 of 3 images for validation are also for train: " in error_of(read, [tmp_path], 256)
+    (tmp_path / "val").unlink()
+    copy = {"val/images/x.bmp": Image.open(tmp_path / "train/images/1.png"), "val/masks/x.png": BLOCKS}
+    said = error_of(read, [put(tmp_path, copy)], 256)
+    assert f"{tmp_path}/val/images/x.bmp and {tmp_path}/train/images/1.png are the same picture" in said
 
 
-@pytest.mark.parametrize("bits", [2, 4])
-def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
-    data = read([put(tmp_path, pairs([GRID]) | {"masks/0.png": png(GRID, bits)})], 256)["train"]
-    assert [entry["name"] for entry in data.classes] == ["0", "1", "2"]
-    assert np.array_equal(data.pairs[0][1], GRID)
-    assert data.pairs[0][1].dtype == np.uint8  # the masks of all pictures are in memory
+def test_another_class_file_in_a_folder_is_named(tmp_path):
+    files = pairs([BLOCKS], "train/images train/masks") | pairs([BLOCKS], "val/images val/masks")
+    put(tmp_path, files | {"val/classes.txt": "0 sky\n"})
+    assert f"{tmp_path}/val/classes.txt is not used: the class file is " in error_of(read, [tmp_path], 256)
+    assert [*read([tmp_path], 256, tmp_path / "classes.txt")] == ["train", "validation"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::DeprecationWarning")
+def test_the_programs_of_the_page_draw_masks_that_are_read(tmp_path, monkeypatch):
+    """A rectangle in the forms of labelme, COCO and YOLO."""
+    pytest.importorskip("pycocotools")
+    corners = [[10, 10], [30, 10], [30, 30], [10, 30]]
+    flat = [number for corner in corners for number in corner]
+    shape = {"label": "leaf", "points": corners, "shape_type": "polygon"}
+    region = {"id": 1, "image_id": 7, "category_id": 5, "area": 400, "iscrowd": 0, "segmentation": [flat]}
+    image = {"id": 7, "file_name": "a.png", "width": 60, "height": 40}
+    coco = {"images": [image], "annotations": [region], "categories": [{"id": 5, "name": "leaf"}]}
+    files = {
+        "photos/images/a.png": np.zeros((40, 60, 3), np.uint8),
+        "labelme/a.json": {"shapes": [shape], "imageWidth": 60, "imageHeight": 40},
+        "instances.json": coco,
+        "labels/a.txt": " ".join(map(str, [0, *(np.array(corners) / (60, 40)).ravel()])),
+    }
+    programs = [code for code in codes_of_page() if "classes.txt" in code]
+    monkeypatch.chdir(put(tmp_path, files))
+    for code, pixels in zip(programs, (21 * 21, 20 * 20, 21 * 21), strict=True):  # Pillow draws the outline
+        exec(compile(code, "masks.md", "exec"), {})
+        record = read([Path("photos")], 256)["train"]
+        assert record.pixels() == {"background": 2400 - pixels, "leaf": pixels, "ignored": 0}
+        Path("photos/masks/a.png").unlink()
+        Path("photos/classes.txt").unlink()
+
+
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # files that Pillow leaves open
+def test_the_links_of_the_page_make_folders_of_public_data(tmp_path, monkeypatch):
+    voc, cities, drive = "VOCdevkit/VOC2012/", "train/x/a_1_{}.png", "DRIVE/training/{}.{}"
+    files: dict = {f"{voc}ImageSets/Segmentation/{split}.txt": f"{split}\n" for split in ("train", "val")}
+    for split in ("train", "val"):
+        files |= {f"{voc}JPEGImages/{split}.jpg": BLOCKS, f"{voc}SegmentationClass/{split}.png": BLOCKS}
+    files |= {f"leftImg8bit/{cities.format('leftImg8bit')}": BLOCKS, f"{voc}JPEGImages/other.jpg": BLOCKS}
+    files |= {f"gtFine/{cities.format(f'gtFine_{kind}')}": BLOCKS for kind in ("labelIds", "color")}
+    files |= {drive.format("images/21_training", "tif"): BLOCKS, drive.format("mask/21_mask", "gif"): BLOCKS}
+    files |= {drive.format("1st_manual/21_manual1", "gif"): BLOCKS}
+    (code,) = [code for code in codes_of_page() if "symlink_to" in code]
+    monkeypatch.chdir(put(tmp_path, files))
+    exec(compile(code, "masks.md", "exec"), {})
+    assert names_of(Path("photos")) == {
+        "train": "21_training.tif 21_training.png " + "a_1_leftImg8bit.png " * 2 + "train.jpg train.png",
+        "validation": "val.jpg val.png",
+    }
+
+
+def codes_of_page() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs/masks.md").read_text(), re.DOTALL)
 
 
 # Images.
 
-
+random = np.random.default_rng(0)
+GRID = np.kron(random.integers(0, 3, (6, 8)), np.ones((20, 20))).astype(np.uint8)
 DEEP = (random.random((120, 160)) * 700).astype(int) + 20_000  # of 65,536 values, as of a thermal camera
 DEEP[GRID == 2] += 3000
 
@@ -272,69 +217,45 @@ def turned_by(orientation: int) -> Image.Exif:
     return exif
 
 
-RGB, TRAIN, TEST = COLOURS[GRID], "train/images train/masks", "test/images test/masks"
-PLAIN, MANY = pairs([GRID]), np.kron(PHOTOGRAPH, np.ones((3, 3, 1), np.uint8)) // 2 + 40
-BORDER = in_palette(np.where(np.eye(120, 160) > 0, 255, GRID).astype(np.uint8))
-CLEAR = np.dstack([RGB * 0, np.where(GRID, 255, 0).astype(np.uint8)])
-INFINITE = np.where(DEEP > 0, np.nan, 0).astype(np.float32)
+RGB = COLOURS[GRID]
 PAGES = {"save_all": True, "append_images": [Image.new("RGB", (160, 120), "red")]}
+INFINITE = np.where(DEEP > 0, np.nan, 0).astype(np.float32)
+INVERTED = encoded(DEEP.astype(np.uint16), "TIFF", tiffinfo={262: 0})
 ON_SIDE = {"images/0.png": encoded(np.rot90(RGB), "PNG", exif=turned_by(6)), "masks/0.png": np.rot90(GRID)}
-OF_MASK = [
-    (CLEAR, "0.png seems to have its mask in its transparency: save the alpha channel instead"),
-    (BINARY * 0, "all masks are black: every pixel of the masks is 0"),
-    (encoded(GRID, "JPEG"), "0.png must be PNG: JPEG with loss changes the numbers of classes"),
-    (encoded(RGB, "TIFF", compression="jpeg"), "0.png must be PNG: TIFF with loss changes"),
-    (encoded(RGB, "TIFF", **PAGES), "masks/0.png must have one page, but has 2."),
-    (encoded(GRID, "PNG", exif=turned_by(3)), "masks/0.png is turned by its EXIF data: save it upright"),
-    (encoded(GRID.astype(np.float32) / 2, "TIFF"), "0.png must have whole numbers or colours (RGB)"),
-    (encoded(GRID.astype(np.int32) * 40000, "TIFF"), "numbers from 0 to 65535, but have 80000."),
-    (encoded(GRID, "PNG")[:-30], "masks/0.png cannot be read as an image: "),
-    (
-        GRID.T,
-        "must have the size of its image (rotated as in its EXIF data), (160, 120), but has (120, 160).",
-    ),
-]
-OF_IMAGE = [
-    (b"GIF", "images/0.png cannot be read as an image: cannot identify"),
-    *((encoded(RGB, k, **PAGES), "0.png must have one page") for k in ("TIFF", "GIF", "PNG", "WEBP")),
-    (png(np.dstack([DEEP, DEEP])), "0.png has 16 bits in the mode LA;16B: save it as PNG or TIFF"),
-    (encoded(INFINITE, "TIFF"), "0.png has values that are infinite or NaN"),
-]
-OF_MASKS = [
-    (pairs([PHOTOGRAPH]), "0.png seems to be a photograph, or a mask drawn over one or saved as"),
-    (pairs([Image.fromarray(PHOTOGRAPH).convert("L")]), "0.png seems to be a photograph"),
-    (pairs([MANY]), "0.png has 2933 values. It seems"),
-    (pairs([np.dstack([PHOTOGRAPH, BINARY[:64, :64]])]), "save the alpha channel instead"),
-    (pairs([in_palette(GRID), in_palette(GRID, COLOURS[::-1])]), "number 0 has several colours"),
-    (pairs([BORDER], table="255 80 0 fire\n0 160 255 sea\n0 0 0 rock\n"), "a number has another colour in"),
-    (pairs([GRID % 2, GRID // 2 * 255], table="sky\nroad"), "1.png, for example, has only 0 beside it"),
-    (pairs([GRID], table="0 x 1 1 1\n1 y 2 2 2\n"), "0.png has values without a class: 2 (29.2% of the"),
-    (pairs([GRID], TRAIN) | pairs([GRID + 5], TEST), "without a class: 5, 6, 7. Classes: 0, 1, 2."),
-    (pairs([GRID], TRAIN) | pairs([RGB], TEST), "has colours, but the training masks have numbers"),
-    (pairs([GRID], TRAIN, table="a\nb\nvoid") | pairs([GRID * 0 + 2], TEST), "for test is ignored"),
-    (PLAIN | ON_SIDE, "but has (120, 160) as it is stored; save it upright."),
-    (pairs([GRID] * 2) | {"images/0.png": png(DEEP)}, "images/1.png has 8 bits, but images/0.png has more"),
-    (pairs([GRID] * 2) | {"images/1.png": png(DEEP)}, "1.png has more than 8 bits, but images/0.png has"),
-]
 WRONG = [
-    *((PLAIN | {"masks/0.png": content}, {}, said) for content, said in OF_MASK),
-    *((PLAIN | {"images/0.png": content}, {}, said) for content, said in OF_IMAGE),
-    *((files, {}, said) for files, said in OF_MASKS),
-    (pairs([RGB]), {"threshold": True}, "--threshold is for binary masks, but masks/0.png has colours"),
-    (pairs([np.array([0, 128, 255], np.uint8)[GRID]]), {"threshold": True}, "of the pixels have 128."),
-    (
-        pairs([GRID] * 4),
-        {"divided": True},
-        "--validation is needed for fewer than 5 images, but there are 4.",
+    ({"images/0.png": b"GIF"}, {}, "images/0.png cannot be read as an image: cannot identify"),
+    *(
+        ({"images/0.png": encoded(RGB, kind, **PAGES)}, {}, "0.png must have one page")
+        for kind in ("TIFF", "GIF")
     ),
-    (PLAIN | {"images/0.png": png(DEEP)}, {"ends": (0, 65535)}, "1 of 1 images keep too few levels: "),
-    (PLAIN, {"ends": (2, 9)}, "--range is for images of more than 8 bits, but images/0.png has 8"),
+    ({"images/0.png": png(np.dstack([DEEP, DEEP]))}, {}, "0.png has 16 bits in the mode LA;16B: save it as"),
+    ({"images/0.png": encoded(INFINITE, "TIFF")}, {}, "0.png has values that are infinite or NaN"),
+    (
+        {"images/0.png": INVERTED},
+        {},
+        "0.png is a TIFF with WhiteIsZero: save it with BlackIsZero, or as PNG.",
+    ),
+    (
+        {"masks/0.png": GRID.T},
+        {},
+        "must have the size of its image (rotated as in its EXIF data), (160, 120), but",
+    ),
+    (ON_SIDE, {}, "but has (120, 160) as it is stored; save it upright."),
+    ({"images/0.png": png(DEEP)}, {}, "images/1.png has 8 bits, but images/0.png has more than 8 bits"),
+    ({"images/1.png": png(DEEP)}, {}, "images/1.png has more than 8 bits, but images/0.png has 8 bits"),
+    ({}, {"divided": True}, "--validation is needed for fewer than 5 images, but there are 2."),
+    (
+        {f"images/{n}.png": png(DEEP) for n in (0, 1)},
+        {"ends": (0, 65535)},
+        "2 of 2 images keep too few levels: ",
+    ),
+    ({}, {"ends": (2, 9)}, "--range is for images of more than 8 bits, but images/0.png has 8"),
 ]
 
 
 @pytest.mark.parametrize(("files", "options", "said"), WRONG)
-def test_what_is_wrong_with_files_is_named(files, options, said, tmp_path):
-    found = error_of(read, [put(tmp_path, files)], 256, **options)
+def test_what_is_wrong_with_images_is_named(files, options, said, tmp_path):
+    found = error_of(read, [put(tmp_path, pairs([GRID] * 2) | files)], 256, **options)
     assert said in found.replace(f"{tmp_path}/", "")
 
 
@@ -348,12 +269,12 @@ def test_turned_images_are_counted_where_the_size_cannot_tell(orientation, side,
 
 def test_programs_read_images_by_one_function_and_say_what_they_cannot(tmp_path):
     data, run = deep_folder(tmp_path / "d", [DEEP] * 5), tmp_path / "run"
-    options = ["--data", data, "--validation", data, "--steps", 1, "--batch", 1, "--output", run]
-    (line,) = call("train", *options, "--crop", 20, status=1).stderr.splitlines()
+    other = deep_folder(tmp_path / "v", [DEEP + 1])
+    options = ["--data", data, "--validation", other, "--steps", 1, "--batch", 1, "--output", run]
+    (line,) = call("train", *options, "--model", "enet", "--crop", 20, status=1).stderr.splitlines()
     assert line == "--crop must be a multiple of 8 for this model, but got 20."
-    said = call("train", *options).stdout
-    assert "Warning: 5 of 5 images for validation are also for training.\n" in said
-    model = zoo.from_pretrained(run / "enet")
+    call("train", *options)
+    model = zoo.from_pretrained(run / "segnet")
     ends = model.about.input["range"]
     assert ends == json.loads((run / "metrics.json").read_text())["read"]["train"]["range"]
     picture = read([data], 256)["train"].pairs[0][0]
@@ -362,7 +283,7 @@ def test_programs_read_images_by_one_function_and_say_what_they_cannot(tmp_path)
         assert np.array_equal(model.predict(image), model.predict(picture))
     with pytest.raises(ValueError, match=r"'images' must have more than 8 bits, as those of the training"):
         model.predict(Image.fromarray(picture))
-    said = call("export.py", run / "enet", tmp_path / "m.mlxfn", "--shape", 1, 32, 32, 3).stdout
+    said = call("export.py", run / "segnet", tmp_path / "m.mlxfn", "--shape", 1, 32, 32, 3).stdout
     assert "before the normalisation, {:g} to {:g} are 0 to 255, others clipped.".format(*ends) in said
     options += ["--resume", "--steps", 2]
     said = call("train", *options, "--learning-rate", 0.5, status=1).stderr

@@ -83,7 +83,7 @@ def steps_in(checkpoint: Path) -> int:
 @pytest.fixture
 def program(tmp_path) -> list:
     """Train a small SegNet on six pictures."""
-    data = write(tmp_path, [np.roll(BLOCKS, n) for n in range(6)])
+    data = write(tmp_path / "data", [np.roll(BLOCKS, n) for n in range(6)])
     options = "--model", "segnet", "--batch", 2, "--steps", 40, "--save-every", 10
     return ["-m", "mlx_unpool_zoo", "train", "--data", data, *options]
 

@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from .data import Record
-from .data.tables import IGNORED, is_ignored
+from .data.pictures import IGNORED
 from .metrics import boundary_f_score, confusion_matrix, iou
 from .model import Model
 
@@ -105,9 +105,7 @@ class Pictures:
         counts = confusion_matrix(truth, prediction, len(self.classes))
         names = [entry["name"] for entry in self.classes]
         named = {
-            name: float(value)
-            for name, value, entry in zip(names, iou(counts), self.classes, strict=True)
-            if not is_ignored(entry) and not np.isnan(value)
+            name: float(value) for name, value in zip(names, iou(counts), strict=True) if not np.isnan(value)
         }
         counted = self.counted()
         return {

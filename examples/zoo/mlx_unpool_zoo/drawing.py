@@ -1,10 +1,12 @@
 """Draw class maps and save figures for light and dark pages."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
@@ -16,6 +18,15 @@ from .files import write_file
 
 GREY = "#7a7a7a"  # readable on light and dark pages
 PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".tiff", ".pdf", ".svg")
+
+
+def palette(count: int) -> list[list[int]]:
+    """Distinct colours of classes; the first is nearly black. For more than 20 classes: those of VOC."""
+    if count <= 20:
+        shades = [colormaps["tab20"]((number - 1) * 2 % 19)[:3] for number in range(1, count)]
+        return [[21, 21, 28], *([round(255 * part) for part in shade] for shade in shades)][:count]
+    part = np.arange(count)[:, None] >> np.arange(3)  # every third bit is of the same colour
+    return (((part[..., None] >> np.arange(0, 24, 3) & 1) << np.arange(7, -1, -1)).sum(-1)).tolist()
 
 
 def frame(axis: Axes) -> None:
@@ -55,12 +66,14 @@ def draw_rows(
     """
     first = next(iter(columns.values()))
     ratios = [array.shape[0] / array.shape[1] for array in first]
-    size = 3.6 * len(columns), 3.6 * sum(ratios) + 0.6 + 0.25 * -(-len(classes) // 6)
-    figure = Figure(figsize=size, layout="constrained")
+    width, longest = 3.6 * len(columns), max(len(entry["name"]) for entry in classes)
+    across = min(6, max(1, int(width / (0.6 + 0.09 * longest))))  # names of the legend, in inches
+    height = 3.6 * sum(ratios) + 0.6 + 0.25 * math.ceil((len(classes) + hatched) / across)
+    figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(len(first), len(columns), squeeze=False, height_ratios=ratios)
-    for across, (title, arrays) in zip(axes.T, columns.items(), strict=True):
-        across[0].set_title(title)
-        for axis, array in zip(across, arrays, strict=True):
+    for column, (title, arrays) in zip(axes.T, columns.items(), strict=True):
+        column[0].set_title(title)
+        for axis, array in zip(column, arrays, strict=True):
             if array.ndim == 3:
                 axis.imshow(array)
             else:
@@ -70,7 +83,7 @@ def draw_rows(
     patches = [Patch(facecolor=c, edgecolor=GREY, label=e["name"]) for c, e in zip(colours, classes)]
     if hatched:
         patches.append(Patch(facecolor="none", edgecolor=GREY, hatch="//////", label="(ignored)"))
-    figure.legend(handles=patches, loc="outside lower center", ncols=6, frameon=False)
+    figure.legend(handles=patches, loc="outside lower center", ncols=across, frameon=False)
     for words in figure.findobj(Text):
         words.set_color(GREY)
     options: dict = {"dpi": 100, "transparent": True, "format": path.suffix[1:].lower()}

@@ -142,10 +142,16 @@ def reduced(picture: np.ndarray, side: int | None) -> np.ndarray:
     """A picture (H, W, channels), or a smaller one whose shorter side is ``side``."""
     if not side or min(picture.shape[:2]) <= side:
         return picture
-    size = [round(n / (min(picture.shape[:2]) / side)) for n in picture.shape[1::-1]]
+    size = reduced_shape(picture.shape, side)[::-1]
     kind = np.uint8 if picture.dtype == np.uint8 else np.float32
     channels = [Image.fromarray(c).resize(size) for c in np.moveaxis(picture.astype(kind), -1, 0)]
     return np.stack([np.asarray(c) for c in channels], -1).clip(0, 255 if kind is np.uint8 else 1)
+
+
+def reduced_shape(shape: Sequence[int], side: int) -> list[int]:
+    """The height and width of a picture, or smaller ones, of which the shorter is ``side``."""
+    scale = max(1, min(shape[:2]) / side)
+    return [round(n / scale) for n in shape[:2]]
 
 
 def in_range(values: np.ndarray, how: Mapping[str, Any] = {}) -> np.ndarray:

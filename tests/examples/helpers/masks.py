@@ -2,10 +2,10 @@
 
 import io
 import json
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from struct import pack
+from zlib import compress, crc32
 
 import numpy as np
 from PIL import Image
@@ -32,15 +32,33 @@ def put(folder: Path, files: dict) -> Path:
     return folder
 
 
-def pairs(masks: Sequence | dict, names: str = "images masks", kind: str = "png", table: str = "") -> dict:
-    """Files of masks (arrays or pictures, named by keys or numbers), an image for each, and a table."""
+def pairs(
+    masks: Sequence | dict, names: str = "images masks", kind: str = "png", classes: str | None = None
+) -> dict:
+    """Files of masks (arrays or pictures, named by keys or numbers), an image for each, and a class file.
+
+    No two images are the same picture, also of calls with other ``names``. The default of ``classes`` calls
+    each value by itself.
+    """
     images, truths = names.split()
-    files: dict = {"classes.txt": table} if table else {}
+    files: dict = {}
+    values: set = set()
     for number, (name, mask) in enumerate(masks.items() if isinstance(masks, dict) else enumerate(masks)):
         mask = mask if isinstance(mask, Image.Image) else Image.fromarray(np.asarray(mask))
         files[f"{truths}/{name}.{kind}"] = mask
-        files[f"{images}/{name}.png"] = Image.new("RGB", mask.size, (40 * (number % 6), 250, 90))
+        colour = (40 * (number % 6), 250 - number // 6, crc32(names.encode()) % 200)
+        files[f"{images}/{name}.png"] = Image.new("RGB", mask.size, colour)
+        channels = np.array(mask).reshape(-1, len(mask.getbands())).astype(int)
+        values |= set(map(tuple, np.unique(channels, axis=0).tolist()))
+    files["classes.txt"] = "\n".join(map(line_of, sorted(values))) if classes is None else classes
     return files
+
+
+def line_of(value: tuple) -> str:
+    """A line of a class file for a number, or for a colour."""
+    return (
+        "#{:02x}{:02x}{:02x} {}-{}-{}".format(*value, *value) if len(value) == 3 else f"{value[0]} {value[0]}"
+    )
 
 
 def write(folder: Path, *arguments: object, **options: object) -> Path:
@@ -63,12 +81,12 @@ def png(values: np.ndarray, bits: int = 16) -> bytes:
         rows = np.packbits(values[..., None] >> np.arange(bits)[::-1] & 1).reshape(height, -1)
     parts = {
         b"IHDR": pack(">IIBBxxx", width, height, bits, {1: 0, 2: 4, 3: 2}[channels]),
-        b"IDAT": zlib.compress(np.pad(rows, [(0, 0), (1, 0)]).tobytes()),
+        b"IDAT": compress(np.pad(rows, [(0, 0), (1, 0)]).tobytes()),
         b"IEND": b"",
     }
     content = b"\x89PNG\r\n\x1a\n"
     for name, part in parts.items():
-        content += pack(">I", len(part)) + name + part + pack(">I", zlib.crc32(name + part))
+        content += pack(">I", len(part)) + name + part + pack(">I", crc32(name + part))
     return content
 
 

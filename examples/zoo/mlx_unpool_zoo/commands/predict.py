@@ -1,7 +1,7 @@
 """Label the pixels of images, draw each beside a map of its classes, and save its label map.
 
-    python -m mlx_unpool_zoo predict runs/train/enet street.png --output classes.png
-    python -m mlx_unpool_zoo predict runs/train/enet folder --output labels/all.png     all images of a folder
+    python -m mlx_unpool_zoo predict runs/train/segnet street.png --output classes.png
+    python -m mlx_unpool_zoo predict runs/train/segnet folder --output labels/all.png   all images of a folder
     python -m mlx_unpool_zoo predict relaynet scan.png                                  published weights
 
 The model is a folder written by the commands train or convert, or the name of published weights ("hair",
@@ -29,8 +29,7 @@ from tqdm import tqdm
 import mlx_unpool_zoo as zoo
 
 from ..data.pictures import files_in, read_picture
-from ..data.tables import palette
-from ..drawing import PICTURE_SUFFIXES, draw_rows, overlaid
+from ..drawing import PICTURE_SUFFIXES, draw_rows, overlaid, palette
 from ..files import replacing, write_file
 from ..messages import cut
 from .command_line import parser_of

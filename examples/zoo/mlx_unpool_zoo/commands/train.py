@@ -1,19 +1,19 @@
-"""Train an ENet or a SegNet on your images and masks.
+"""Train a SegNet or an ENet on your images and masks.
 
     python -m mlx_unpool_zoo train --data photos    photos/images/a.jpg with photos/masks/a.png, and so on
-    python -m mlx_unpool_zoo train --data CamVid    the layout of CamVid: train/, trainannot/, val/, valannot/
-    python -m mlx_unpool_zoo train --data images masks --validation test test_masks     pairs of folders
-    python -m mlx_unpool_zoo train --data photos --model model/enet --output new        start from a model
+    python -m mlx_unpool_zoo train --data IMAGES MASKS --validation IMAGES MASKS        folders of any names
+    python -m mlx_unpool_zoo train --data photos --write-classes    write photos/classes.txt, and stop
+    python -m mlx_unpool_zoo train --data photos --model model/segnet --output new      start from a model
     python -m mlx_unpool_zoo train --data photos --resume --steps 600    continue, also after the last step
     mlx.launch -n 2 --backend ring -- python -m mlx_unpool_zoo train --data photos      in two processes
 
-docs/own_images.md lists other layouts of folders, polygons, the formats of masks and the tables of classes.
-The pixels of a mask are labels (numbers) or colours. The classes are in photos/classes.txt, one per line,
-"number name red green blue" or only the name; without a file they are those that occur in the masks. 255 is
-ignored if masks show that it is no class, and so are classes called "unlabelled" or "void". The program
-prints what it understood, and draws the first masks on their images (data.png). All images are held in
-memory. The folder --output gets the model with the best validation mean IoU of all checkpoints (a folder of
-the zoo, for predict), its metrics (JSON), a figure, the log (CSV) and a checkpoint.
+photos contains images/ and masks/, or train/, val/ and test/ with these in each, and photos/classes.txt. This
+file has a line "VALUE NAME" for every value of the masks: a number (0 background) or a colour (#804080 road).
+Pixels of a class called "ignored" do not count. A file that is not used, or a value that is not listed, is an
+error; docs/own_images.md describes how to bring other data into this form. The program prints what it read,
+and draws the first masks on their images (data.png). All images are held in memory. The folder --output gets
+the model with the best validation mean IoU of all checkpoints (a folder of the zoo, for predict), its metrics
+(JSON), a figure, the log (CSV) and a checkpoint.
 """
 
 import argparse
@@ -32,7 +32,7 @@ import mlx_unpool_zoo as zoo
 from ..about import IMAGENET, naming
 from ..batches import Pictures, check_crop
 from ..checkpoints import read_checkpoint
-from ..data import read
+from ..data import class_file_of, proposed_classes, read
 from ..drawing import draw_rows, overlaid
 from ..files import write_file
 from ..messages import cut
@@ -49,7 +49,7 @@ PREDICTIONS, DATA = "predictions.png", "data.png"
 FILES = (CHECKPOINT, LOG, METRICS, PREDICTIONS, DATA)  # of a run, besides the folder of the model
 SPLITS = ("train", "validation", "test")
 MODEL_SETTINGS = ("model", "encoder", "decoder", "decoder_kernel", "norm", "crop", "side")
-SETTINGS = (*MODEL_SETTINGS, "batch", "seed", "learning_rate", "class_weights", "range", "threshold")
+SETTINGS = (*MODEL_SETTINGS, "batch", "seed", "learning_rate", "class_weights", "range")
 COARSE_WEIGHT = 0.5  # of the loss of the coarse scores
 
 
@@ -85,17 +85,20 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
     """Parse and check the command line."""
     parser = parser_of("python -m mlx_unpool_zoo train", __doc__)
     add = parser.add_argument
-    add("--data", type=Path, nargs="+", required=True, help="folder with images/ and masks/, or both folders")
+    add("--data", type=Path, nargs="+", required=True, help="folder with images/ and masks/, or two folders")
     add("--validation", type=Path, nargs="+", help="as --data (default: val/ or a fifth of --data)")
     add("--test", type=Path, nargs="+", help="as --data, to test the best model")
-    add("--classes", type=Path, help="names and colours (default: classes.txt beside the masks)")
-    add("--mask-ending", help="how the names of masks end, if it is not clear, such as _labelIds")
-    smoothed = "masks are black and white with smoothed edges: 128 and more become 255, others 0"
-    add("--threshold", action="store_const", const=True, help=smoothed)
+    add("--classes", type=Path, help="class file (default: classes.txt in --data, or in its folder of masks)")
+    add(
+        "--write-classes",
+        action="store_true",
+        help="write a class file with the values of the masks, and stop",
+    )
+    add("--mask-ending", default="", help="what names of masks add to those of their images, such as _mask")
     black = "values that become black and white, in images of more than 8 bits (default: found)"
     add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=black)
-    model = "enet (default), segnet, hair (the published network), or the folder of a model"
-    add("--model", default="enet", help=model)
+    model = "segnet (default), enet, hair (the published network), or the folder of a model"
+    add("--model", default="segnet", help=model)
     add("--encoder", choices=ENCODERS, help="for segnet: start from weights of ImageNet (528 MB)")
     add("--decoder", choices=DECODERS, help="for segnet (default: unpool)")
     add("--decoder-kernel", type=int, choices=(1, 3, 5, 7), help="kernel size, for segnet (default: 3)")
@@ -125,13 +128,28 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
 
 def read_data(arguments: Namespace) -> dict[str, Pictures]:
     """The images for training, for validation and, if there are any, for a test."""
-    others = {split: getattr(arguments, split) for split in SPLITS[1:] if getattr(arguments, split)}
-    options: Any = {"mask_ending": arguments.mask_ending, "threshold": arguments.threshold}
-    options |= {"others": others, "ends": arguments.range, "divided": True}
-    records = read(arguments.data, arguments.side, arguments.classes, **options)
+    others = other_folders(arguments)
+    options: Any = {"mask_ending": arguments.mask_ending, "ends": arguments.range, "divided": True}
+    records = read(arguments.data, arguments.side, arguments.classes, others=others, **options)
     found = {split: Pictures.of(record) for split, record in records.items()}
     found["train"].weighted = arguments.class_weights != "none"
     return found
+
+
+def other_folders(arguments: Namespace) -> dict[str, list[Path]]:
+    """The folders that the options give for validation and for a test."""
+    return {split: getattr(arguments, split) for split in SPLITS[1:] if getattr(arguments, split)}
+
+
+def write_classes(arguments: Namespace) -> None:
+    """Write a class file with the values of the masks."""
+    path = class_file_of(arguments.data, arguments.classes)
+    if path.exists():
+        raise ValueError(f"{path} exists: remove it, or run the command without --write-classes.")
+    options: Any = {"others": other_folders(arguments), "mask_ending": arguments.mask_ending}
+    lines = proposed_classes(arguments.data, **options)
+    write_file(path, f"{lines}\n".encode())
+    print(f"{lines}\n\nWrote {path}. Change the names, and run the command again without --write-classes.")
 
 
 def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
@@ -147,7 +165,7 @@ def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
         options = {name: getattr(arguments, name) for name in ("decoder", "decoder_kernel", "norm")}
         model = zoo.SegNet(count, **options)
     elif not Path(name).is_dir() and name not in PUBLISHED:
-        raise ValueError(f"--model must be enet, segnet, hair or the folder of a model, but got {name}.")
+        raise ValueError(f"--model must be segnet, enet, hair or the folder of a model, but got {name}.")
     else:
         model = zoo.from_pretrained(name)
         if (model.picture_channels, model.dims) != (3, 2):
@@ -212,6 +230,9 @@ def loss_of(model: zoo.Model, inputs: mx.array, classes: mx.array, weights: mx.a
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status."""
     arguments = parse_arguments(words)
+    if arguments.write_classes:
+        write_classes(arguments)
+        return 0
     if arguments.crop:  # before the images are read
         kind = {"enet": zoo.ENet, "segnet": zoo.SegNet}.get(arguments.model)
         check_crop(kind(2) if kind else zoo.from_pretrained(arguments.model), arguments.crop)

@@ -20,12 +20,9 @@ HEIF = "pi_heif" if sys.version_info < (3, 15) else "pillow_heif"
 if find_spec(HEIF):
     import_module(HEIF).register_heif_opener()
 
-LOSSLESS = (".png", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm", ".pbm", ".pnm")
-SUFFIXES = (*LOSSLESS, ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".heic", ".heif", ".avif", ".jp2")
-# Names of folders and lists of a split.
-SPLITS = {"train": "train", "training": "train", "val": "validation", "valid": "validation"}
-SPLITS |= {"validation": "validation", "dev": "validation", "eval": "validation"}
-SPLITS |= {"test": "test", "testing": "test"}
+COMMON = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".tif", ".tiff", ".webp", ".bmp", ".gif", ".jp2")
+RARE = (".heic", ".heif", ".avif", ".ppm", ".pgm", ".pbm", ".pnm")
+SUFFIXES = COMMON + RARE
 HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")  # brands of such files
 # Pillow keeps the upper 8 of the 16 bits of a colour; in the opposite byte order it keeps the lower ones.
 OTHER_BYTE = {"RGB;16B": "RGB;16L", "RGB;16L": "RGB;16B", "RGB;16N": "RGB;16B"}
@@ -36,14 +33,16 @@ SAMPLE = 10_000  # pixels of each class of each picture, for the range
 
 @dataclass
 class Facts:
-    """What a picture file says: Pillow's mode, size as stored, format, pages and EXIF orientation."""
+    """What a picture file says: Pillow's mode, or that of the file for 16 bits; the size as stored (W, H)."""
 
     path: Path
     mode: str
+    raw: str  # the mode in the file
     size: tuple[int, int]
     format: str
     pages: int
-    orientation: int
+    orientation: int  # of EXIF
+    white_is_zero: bool  # of TIFF; Pillow inverts 1 and 8 bits, but not 16
     levels: int = 256  # how many values it has, if they have more than 8 bits
 
     @property
@@ -62,20 +61,9 @@ class Facts:
         return self.orientation > 1 and (self.orientation < 5 or self.size[0] == self.size[1])
 
 
-def files_in(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
-    """The files of a folder with these suffixes, sorted."""
-    return sorted(p for p in folder.iterdir() if p.suffix.lower() in suffixes and p.name[0] != ".")
-
-
-def folders_in(folder: Path) -> dict[str, Path]:
-    """The folders in a folder by their names in lower case, without hidden ones."""
-    return {p.name.lower(): p for p in sorted(folder.iterdir()) if p.is_dir() and p.name[0] not in "._"}
-
-
-def pictures_in(folder: Path) -> list[Path]:
-    """The pictures in a folder and its subfolders, sorted."""
-    inside = [path for each in folders_in(folder).values() for path in pictures_in(each)]
-    return sorted([*files_in(folder), *inside])
+def files_in(folder: Path) -> list[Path]:
+    """The pictures of a folder, sorted."""
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.name[0] != ".")
 
 
 def open_picture(path: Path) -> tuple[Image.Image, Facts]:
@@ -89,9 +77,16 @@ def open_picture(path: Path) -> tuple[Image.Image, Facts]:
     try:
         with Image.open(path) as image:
             raw = raw_mode(image)
-            facts = Facts(path, raw if "16" in raw else image.mode, image.size, image.format or "", 1, 1)
-            facts.pages, facts.orientation = pages_of(image), image.getexif().get(0x112, 1)
-            image.info["raw"] = raw
+            facts = Facts(
+                path=path,
+                mode=raw if "16" in raw else image.mode,
+                raw=raw,
+                size=image.size,
+                format=image.format or "",
+                pages=pages_of(image),
+                orientation=image.getexif().get(0x112, 1),
+                white_is_zero=getattr(image, "tag_v2", {}).get(262) == 0,
+            )
             return ImageOps.exif_transpose(image), facts
     except Exception as error:  # formats and damaged files raise many kinds of errors
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -132,6 +127,8 @@ def values_of(path: Path) -> tuple[np.ndarray, Facts]:
         raise ValueError(f"{path} must have one page, but has {facts.pages}: save the one to use.")
     if not facts.deep:
         return np.array(image.convert("RGB")), facts
+    if facts.white_is_zero:
+        raise ValueError(f"{path} is a TIFF with WhiteIsZero: save it with BlackIsZero, or as PNG.")
     if image.mode[0] in "IF":
         values = np.asarray(image)
     elif facts.mode in OTHER_BYTE:
