@@ -35,7 +35,7 @@ notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 # The core: without kernels, programs and the site, PyTorch, random arguments, the wheel and types.
 CORE := $(PARALLEL) $(foreach folder,metal cuda examples,--ignore tests/$(folder)) \
-    $(foreach name,site parity fuzz package typing,--ignore tests/test_$(name).py)
+    $(foreach name,site parity porting_pytorch fuzz package typing,--ignore tests/test_$(name).py)
 
 check: $(VENV)/.check ## the tests of the core only (20 seconds)
 	$(RUN) -m pytest -q $(CORE)

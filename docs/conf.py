@@ -13,6 +13,7 @@ from sphinx.project import Project
 from sphinx.util.nodes import traverse_parent
 
 import mlx_unpool
+import mlx_unpool.porting
 
 FOLDER = Path(__file__).parent
 
@@ -44,9 +45,8 @@ autosummary_generate = ["docs/_templates/roots.rst"]  # with page.rst: docs/refe
 shutil.rmtree(FOLDER / "reference", ignore_errors=True)  # pages of names that are gone
 autosummary_ignore_module_all, autosummary_imported_members = False, True
 README = (FOLDER / "README.md").read_text()
-PUBLIC = {
-    f"{p.__name__}.{name}": getattr(p, name) for p in (mlx_unpool, mlx_unpool_zoo) for name in p.__all__
-}
+PACKAGES = (mlx_unpool, mlx_unpool.porting, mlx_unpool_zoo)
+PUBLIC = {f"{p.__name__}.{name}": getattr(p, name) for p in PACKAGES for name in p.__all__}
 autosummary_context = {  # names in the first column of its tables, and methods in the second
     "names": re.findall(r"\w+", " ".join(re.findall(r"^\| (`.*?`) \|", README, re.MULTILINE))),
     "shown": ["__call__", *re.findall(r"`\.(\w+)", README)],
@@ -63,7 +63,7 @@ intersphinx_mapping = {
 }
 NAMES = {"mx": "mlx.core", "nn": "mlx.nn", "np": "numpy"}  # as pages write them
 NAMES |= {name: name for name in ("mlx", "numpy", "mlx_unpool", "mlx_unpool_zoo")}
-NAMES |= {name.partition(".")[2]: name for name in PUBLIC}
+NAMES |= {name.rpartition(".")[2]: name for name in PUBLIC}
 
 
 def setup(app: Any) -> None:
@@ -81,7 +81,7 @@ def add_contents(app: Any, docname: str, source: list[str]) -> None:
         return
     for section in README.partition("\n## The API")[0].split("\n## ")[1:]:
         caption = section.partition("\n")[0]
-        pages = ["docs/README", "docs/reference/mlx_unpool", "docs/reference/mlx_unpool_zoo"]
+        pages = ["docs/README", *(f"docs/reference/{package.__name__}" for package in PACKAGES)]
         entries = pages * (caption == "Reference")
         for title, path in re.findall(r"^- \[(.*?)\]\(([^#].*?)(?:\.\w+)?\)", section, re.MULTILINE):
             entries.append(f"{title} <{path}>" if "://" in path else f"docs/{path}")

@@ -6,10 +6,10 @@ python examples/port_segnet.py      needs PyTorch: pip install torch
 import mlx.core as mx
 import mlx.nn as nn
 import torch
-from mlx_unpool_zoo import compare_port, pytorch
 from torch.overrides import TorchFunctionMode
 
 import mlx_unpool
+from mlx_unpool.porting import compare_port, load_state_dict
 
 
 def torch_block(inputs, outputs):
@@ -64,7 +64,7 @@ class SegNet(nn.Module):
 torch.manual_seed(0)
 original = TorchSegNet().eval()  # in practice with the weights of a file
 port = SegNet().eval()  # BatchNorm uses its running statistics
-pytorch.load_state_dict(port, original.state_dict())
+loaded = load_state_dict(port, original.state_dict())
 
 
 def channels_last(tensor):
@@ -88,12 +88,17 @@ inputs = [mx.array(channels_last(x))]
 found = compare_port(port, inputs, channels_last(scores), indices)
 print(found)
 assert found.gap < 1e-6  # if larger, the inputs of the pools differ
-assert found.scores < 1e-5  # relative to the range of the scores
+assert found.scores < 1e-5  # relative to the largest score
+
 
 # Also compare the gradients of a loss.
+def loss(scores):
+    return mx.square(scores).mean()
+
+
 scores.square().mean().backward()
 gradients = {name: parameter.grad for name, parameter in original.named_parameters()}
-options = {"loss": lambda scores: mx.square(scores).mean(), "gradients": gradients}
-found = compare_port(port, inputs, channels_last(scores), indices, **options)
-print(found)
+options = {"gradients": gradients, **loaded.options}
+found = compare_port(port, inputs, channels_last(scores), indices, loss=loss, **options)
+print(found)  # also how many gradients were compared, and which were not
 assert max(found.gradients.values()) < 0.1  # by PyTorch's name, largest first

@@ -68,9 +68,12 @@ def check_index_array(caller: str, indices: Any, values: Any = None) -> None:
     if not isinstance(indices, mx.array):
         raise _not_an_array(caller, "indices", indices)
     if indices.dtype not in TRAITS or is_float(indices.dtype):
-        hint = " Did the pool have return_indices=True?" if is_float(indices.dtype) else ""
-        if hint and values is not None and not is_float(values.dtype):
-            hint += " Or are 'x' and 'indices' swapped?"
+        hint = ""
+        if is_float(indices.dtype):
+            hint = " Did the pool have return_indices=True?"
+            if values is not None and not is_float(values.dtype):
+                hint += " Or are 'x' and 'indices' swapped?"
+            hint += " Keras layers often cast their indices to floatx: use indices.astype(mx.int64)."
         needed = "have an integer dtype (uint8 and uint16 are window offsets, the others flat indices)"
         raise TypeError(message(caller, "indices", needed, indices.dtype) + hint)
 

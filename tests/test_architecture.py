@@ -31,6 +31,12 @@ __main__
 benchmark
 selftest
 _report
+porting
+porting.comparison
+porting.state_dicts porting.pools
+porting.translation
+porting.names porting.folding
+porting.arrays porting.messages
 __init__
 _replace unpooling
 pooling adaptive fractional _index_formats
@@ -59,8 +65,8 @@ __init__ data.folders data.masks
 enet fastsurfer hair quicknat relaynet segnet
 stages
 model
-near_ties saving training data.pictures
-published pytorch
+saving training data.pictures
+published
 about checkpoints commands.command_line drawing inputs
 classes commands commands.outputs files hair_colour layers messages metrics pickles
 """
@@ -187,7 +193,7 @@ def test_versions_stand_in_one_place():
     assert f"MLX {oldest} or later" in readme
 
 
-PAGES = "README docs/export docs/guarantees docs/indices_and_sizes docs/replace_mlx_nn"
+PAGES = "README docs/export docs/guarantees docs/indices_and_sizes docs/porting docs/replace_mlx_nn"
 
 
 @pytest.mark.parametrize("page", [f"{page}.md" for page in PAGES.split()])

@@ -12,9 +12,10 @@ import mlx_unpool_zoo
 import pytest
 
 import mlx_unpool
+from mlx_unpool import porting
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = mlx_unpool, mlx_unpool_zoo
+PACKAGES = mlx_unpool, porting, mlx_unpool_zoo
 pytest.importorskip("sphinx")
 pytestmark = pytest.mark.external
 

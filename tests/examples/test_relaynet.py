@@ -11,8 +11,9 @@ from helpers.programs import call
 from helpers.small_models import small_model
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.published import PUBLISHED
-from mlx_unpool_zoo.pytorch import to_state_dict
 from PIL import Image
+
+from mlx_unpool.porting import to_state_dict
 
 SCAN = np.random.default_rng(0).integers(0, 256, (24, 40), np.uint8)
 

@@ -7,8 +7,8 @@ import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from mlx_unpool_zoo.near_ties import pooled_indices
-from mlx_unpool_zoo.pytorch import to_state_dict
+
+from mlx_unpool.porting import compare_port, pooled_indices, to_state_dict
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.external
@@ -100,7 +100,7 @@ def worst_gradient(name: str, seed: int) -> float:
     inputs, loss = [mx.array(x), *CASES[name].further], lambda scores: (scores * mx.array(target)).mean()
     gradients = {name: value.grad for name, value in twin.named_parameters()}
     options = {"loss": loss, "gradients": gradients, "names": model.pytorch_names}
-    comparison = zoo.compare_port(model, inputs, first_to_last(scores.detach()), twin_indices, **options)
+    comparison = compare_port(model, inputs, first_to_last(scores.detach()), twin_indices, **options)
     assert len(comparison.gradients) > 20
     assert max(comparison.scores, 10 * comparison.gap) < 1e-5
     return next(iter(comparison.gradients.values()))

@@ -18,8 +18,9 @@ import yaml
 from helpers.programs import call
 from helpers.small_models import SMALL, edit_config, save_state, sizes_of, small_model
 from mlx_unpool_zoo.checkpoints import config_of, state_of
-from mlx_unpool_zoo.pytorch import convert_state_dict, load_state_dict, to_state_dict
 from PIL import Image
+
+from mlx_unpool.porting import to_state_dict
 
 
 @pytest.fixture(scope="module")
@@ -191,87 +192,19 @@ class Net(nn.Module):
         self.encoder, self.head = [nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3)], nn.Conv2d(8, 5, 1)
 
 
-ADDITIONS = {  # before all names, after "encoder.", and what is removed
-    "Lightning": ("model.", "", "'model.'"),
-    "Lightning, compiled": ("model._orig_mod.", "", "'model._orig_mod.'"),
-    "FSDP": ("_fsdp_wrapped_module.", "", "'_fsdp_wrapped_module.'"),
-    "a list": ("net.0.", "", "'net.0.'"),
-    "an encoder in DataParallel": ("model.", "module.", "'module.' and 'model.'"),
-    "a compiled encoder": ("", "_orig_mod.", "'_orig_mod.'"),
-    "an encoder of another wrapper": ("", "base.", "'base.'"),
-}
-
-
-@pytest.mark.parametrize("name", ADDITIONS)
-@pytest.mark.parametrize("complete", [True, False])
-def test_what_wrappers_add_to_names_is_removed(name, complete):
-    (start, inside, says), state = ADDITIONS[name], to_state_dict(Net())
-    state = {start + key.replace("encoder.", f"encoder.{inside}"): value for key, value in state.items()}
-    if not complete:
-        del state[f"{start}head.bias"]
-    with pytest.warns(UserWarning, match=f"^Removed {says} from the names of the weights"):
-        report = load_state_dict(Net(), {"state_dict": state}, strict=complete)
-    assert (len(report.loaded), report.unexpected) == (5 + complete, [])
-    if not complete:
-        with pytest.warns(UserWarning, match="Removed"), pytest.raises(ValueError, match=": missing: head"):
-            load_state_dict(Net(), state)
-
-
-def test_a_prefix_that_the_model_has_itself_stays():
-    class Own(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = nn.Sequential(nn.Linear(4, 2), nn.ReLU())
-
-    state = to_state_dict(Own())
-    others = {name.replace("module.", "module.base."): value for name, value in state.items()}
-    assert load_state_dict(Own(), state | others, strict=False).unexpected == [*others]
-    with pytest.warns(UserWarning, match="^Removed '_orig_mod.' from"):
-        load_state_dict(Own(), {f"_orig_mod.{name}": value for name, value in state.items()})
-    half = {"module.0.weight": state["module.0.weight"], "module.module.0.bias": state["module.0.bias"]}
-    assert len(load_state_dict(Own(), half).loaded) == 2
+def test_the_prefix_of_data_parallel_is_removed_before_names_are_read():
     assert zoo.SegNet.canonical({"module.features.3.bias": 1}) == {"encoder.0.1.conv.bias": 1}
-    twice = {f"_orig_mod.{n.replace('er.', 'er._orig_mod.')}": v for n, v in to_state_dict(Net()).items()}
-    with pytest.warns(UserWarning, match="^Removed '_orig_mod.' from"):
-        load_state_dict(Net(), twice)
-    state = to_state_dict(Net())
-    both = {f"module.{name}": value for name, value in state.items()}
-    assert load_state_dict(Net(), state | both, strict=False).unexpected == [*both]
-    del state["head.bias"]
-    for strict in (True, False):
-        with pytest.raises(
-            ValueError, match=r"have both 'module\.encoder\.0\.weight' and 'encoder\.0\.weight'"
-        ):
-            load_state_dict(Net(), state | both, strict=strict)
 
 
 def test_warnings_are_about_the_line_of_the_caller():
     model = zoo.ENet(3)
     state = {f"model.{name}": value for name, value in to_state_dict(model, model.pytorch_names).items()}
     both = {"state_dict": state, "other": state}
-    for call_it in (
-        lambda: zoo.from_pytorch("enet", both),
-        lambda: zoo.ENet.from_pytorch(both),
-        lambda: load_state_dict(model, both, model.pytorch_names),
-        lambda: convert_state_dict(model, both, model.pytorch_names),
-    ):
+    for call_it in (lambda: zoo.from_pytorch("enet", both), lambda: zoo.ENet.from_pytorch(both)):
         with pytest.warns(UserWarning, match="^Removed 'model.'|^Used 'state_dict'") as warned:
             call_it()
         lines = {(warning.filename, warning.lineno) for warning in warned}
         assert (len(warned), lines) == (2, {(__file__, call_it.__code__.co_firstlineno)})
-
-
-def test_two_copies_of_the_weights_and_none_are_errors():
-    state = to_state_dict(Net())
-    both = {f"{start}.{n}": v for start in ("online_model", "ema_model") for n, v in state.items()}
-    for strict in (True, False):
-        with pytest.raises(ValueError, match=r"fit without 'ema_model\.' and without 'online_model\.': pass"):
-            load_state_dict(Net(), both, strict=strict)
-    says = r"^Net has no parameter with one of these names: a, b\. It has encoder"
-    with pytest.raises(ValueError, match=says):
-        load_state_dict(Net(), {"a": np.ones(2), "b": np.ones(2)}, strict=False)
-    averaged = {f"module.{name}": value for name, value in state.items()} | {"n_averaged": np.ones((), int)}
-    assert load_state_dict(Net(), averaged, strict=False).unexpected == ["n_averaged"]
 
 
 def test_the_state_dict_of_a_checkpoint_is_found_under_any_key():
@@ -288,14 +221,14 @@ def test_the_state_dict_of_a_checkpoint_is_found_under_any_key():
         {"model": {"network": state}},
         {"state_dict": {f"module.{name}": value for name, value in state.items()}},
     ):
-        assert len(load_state_dict(Net(), checkpoint | rest).loaded) == 6
+        assert len(state_of(checkpoint | rest)) == 6
     # Another dict beside a usual key is named, but not those in deeper ones.
     says, deeper = "^Used 'state_dict' of the checkpoint, not 'state_dict_ema'; to use", {"b": {"c": state}}
     with pytest.warns(UserWarning, match=says):
-        load_state_dict(Net(), {"a": deeper, "state_dict": state, "state_dict_ema": state})
+        state_of({"a": deeper, "state_dict": state, "state_dict_ema": state})
     says = r"dictionaries of arrays: 'G' \(6 arrays\), 'D' \(6 arrays\)\. .* --key NAME .*\(path\)\[NAME\]"
     with pytest.raises(ValueError, match=says):
-        load_state_dict(Net(), {"G": state, "D": state} | rest)
+        state_of({"G": state, "D": state} | rest)
 
 
 def test_the_search_for_a_state_dict_ends():
@@ -322,7 +255,7 @@ def test_the_converter_leaves_out_arrays_and_chooses_a_key_on_request(tmp_path):
     says = f"'runs/G' ({len(state) + 1} arrays), 'runs/D' ({len(state)} arrays). Choose one: --key NAME"
     assert says in call(*command, status=1).stderr
     assert "--key must be one of G, D, but got E." in call(*command, "--key", "runs/E", status=1).stderr
-    warnings.filterwarnings("ignore", "Removed 'model.'|Arrays that are ignored: criterion.weight")
+    warnings.filterwarnings("ignore", "Removed 'model.'|Entries that are ignored: criterion.weight")
     printed = call(*command, "--key", "runs/G", status=1).stderr
     assert printed.endswith("not used: criterion.weight. --no-strict leaves out arrays that are not used.\n")
     call(*command, "--key", "runs/G", "--no-strict")
@@ -447,20 +380,18 @@ def not_imported(monkeypatch) -> None:
 def test_an_import_without_the_libraries_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
     says = r'mlx_unpool_zoo needs safetensors, .* extra \[zoo\] .* pip install "mlx-unpool\[zoo.*\] @ git'
-    for name in ("from_pretrained", "pytorch"):
+    for name in ("from_pretrained", "read_state"):
         with pytest.raises(ImportError, match=says):
             getattr(importlib.import_module("mlx_unpool_zoo"), name)
 
 
 @pytest.mark.usefixtures("not_imported")
-def test_ports_are_converted_and_compared_without_most_packages(monkeypatch):
+def test_weights_are_read_without_most_packages(monkeypatch, tmp_path):
     for package in ("huggingface_hub", "pooch", "requests", "tflite", "pydantic", "yaml", "PIL"):
         monkeypatch.setitem(sys.modules, package, None)
-    package, layer = importlib.import_module("mlx_unpool_zoo"), nn.Linear(2, 3)
-    report = package.pytorch.load_state_dict(layer, {"weight": np.ones((3, 2)), "bias": np.zeros(3)})
-    assert str(report) == "Report(2 loaded)"
-    compared = package.compare_port(layer, [mx.ones((1, 2))], np.full((1, 3), 2.0) + np.arange(3), [])
-    assert str(compared) == "Comparison(0 of 0 layers with flips; gap None; scores 1; gradients none)"
+    package, path = importlib.import_module("mlx_unpool_zoo"), tmp_path / "weights.pkl"
+    path.write_bytes(pickle.dumps({"weight": np.ones((3, 2))}))
+    assert package.read_state(path)["weight"].shape == (3, 2)
     with pytest.raises(ImportError, match=r"needs \w+, which the extra"):
         _ = package.from_pretrained
     assert set(package.__all__) == set(dir(package))

@@ -4,24 +4,19 @@ import copy
 import json
 import pickle
 import re
-import threading
 import warnings
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import mlx_unpool_zoo as zoo
-import numpy as np
 import pytest
 import yaml
 from helpers.programs import ROOT
 from helpers.small_models import SMALL, save_state, sizes_of, small_model
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo.near_ties import pooled_indices
-from mlx_unpool_zoo.pytorch import to_state_dict
 
 import mlx_unpool
+from mlx_unpool.porting import to_state_dict
 
 
 @pytest.mark.parametrize("model_type", SMALL)
@@ -152,7 +147,7 @@ def test_a_quantised_model_comes_back(tmp_path):
     assert mx.array_equal(again(x), model(x))
 
 
-@pytest.mark.parametrize("page", ["docs/porting.md", "docs/zoo.md", "docs/fine_tuning.md"])
+@pytest.mark.parametrize("page", ["docs/zoo.md", "docs/fine_tuning.md"])
 def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
@@ -173,126 +168,3 @@ def test_the_page_has_the_number_of_parameters_of_every_model():
         counts = [sum(v.size for _, v in tree_flatten(m.trainable_parameters())) for m in models]
         assert [f"{count:,}" for count in counts] == rows.pop(name), name
     assert (rows, {name.partition(",")[0] for name in SMALL}) == ({}, set(zoo.MODELS))
-
-
-class Port(nn.Module):
-    """Unpools an image, whose first two elements are equal, after pooling."""
-
-    def __init__(self, data_format: str) -> None:
-        super().__init__()
-        x = mx.random.normal((1, 4, 6, 3), key=mx.random.key(0))
-        x[0, 0, :2] = 5.0
-        self.image = x if data_format == "channels_last" else x.transpose(0, 3, 1, 2)
-        self.pool = mlx_unpool.MaxPool2d(2, return_indices=True, data_format=data_format)
-        self.unpool = mlx_unpool.MaxUnpool2d.from_pool(self.pool)
-
-    def __call__(self, factor: float) -> mx.array:
-        values, indices = self.pool(factor * self.image)
-        return self.unpool(values, indices, output_size=(4, 6))
-
-
-@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
-def test_a_near_tie_is_told_from_a_mistake(data_format):
-    port = Port(data_format)
-    values, indices = port.pool(port.image)
-    other = np.array(indices)
-    other[other == 0] = 1  # as if the second element were larger in the last bit
-    scores = port.unpool(values, mx.array(other), output_size=(4, 6))
-    gradient = np.array(2 * scores)  # of the sum of the squares
-    options = {"loss": lambda full: mx.square(full).sum(), "gradients": {"image": gradient, "a": None}}
-    comparison = zoo.compare_port(port, [1.0], scores, [other], **options)
-    assert (comparison.layers, comparison.flips, comparison.gap) == (["pool"], [3], 0)
-    assert (comparison.scores, comparison.gradients) == (0, {"image": 0})
-    assert zoo.compare_port(nn.Linear(2, 2), [mx.zeros(2)], mx.arange(2), []).gap is None
-    shape = port.image.shape if data_format == "channels_last" else (1, 4, 6, 3)
-    converted = mx.array(other), "flat", "tensorflow", shape[1:3]
-    theirs = np.array(mlx_unpool.convert_indices(*converted, data_format=data_format))
-    assert zoo.compare_port(port, [1.0], scores, [theirs], format="tensorflow", **options) == comparison
-    for wrong in (theirs, np.full_like(other, -1)):
-        assert zoo.compare_port(port, [1.0], scores, [wrong]).gap > 0.01
-    with pooled_indices([other]):  # without the values there
-        ours = nn.value_and_grad(port, lambda: mx.square(port(1.0)).sum())()[1]["image"]
-    assert not np.allclose(ours, gradient)
-    comparison = zoo.compare_port(port, [-1.0], scores, [other])
-    assert min(comparison.flips[0] / 18, comparison.gap, comparison.scores) > 0.3
-    with pytest.raises(TypeError, match=r"such as \[mx.array\(x\)\], but got a list with ndarray\.$"):
-        zoo.compare_port(port, [np.ones(2)], scores, [other])
-    unknown = {"loss": mx.sum, "gradients": {"bias": np.ones(2)}}
-    for theirs, indices, extra, says in (
-        (scores, other, unknown, "these 'gradients': bias"),
-        (scores, other, {"loss": mx.sum}, "'loss' and 'gradients' must be given together"),
-        (np.zeros(2), other, {}, r"'scores' must have the shape \(1, .* but got \(2,\)"),
-        (scores, other[0], {}, r"call 1 got \(\d, \d, \d\) instead of \(1, "),
-    ):
-        with pytest.raises(ValueError, match=says):
-            zoo.compare_port(port, [1.0], theirs, [indices], **extra)
-    with pytest.raises(ValueError, match=r"'feed' has 1 arrays, but 0 calls"), pooled_indices([other]):
-        mlx_unpool.max_pool2d(port.image, 2, return_indices=True)
-    with pooled_indices([other]), pytest.raises(ValueError, match="1 arrays, but there are more calls"):
-        _ = [port(1.0), port(1.0)]
-
-
-class Several(nn.Module):
-    """A network with several outputs, in a list, tuple or dict."""
-
-    def __init__(self, form: Any) -> None:
-        super().__init__()
-        self.layer, self.form = nn.Linear(3, 2), form
-
-    def __call__(self, x: mx.array) -> Any:
-        return self.form(self.layer(x))
-
-
-FORMS = {
-    "a tuple": (lambda y, z: (y, z), "scores.1"),
-    "a list in a list": (lambda y, z: [y, [z]], "scores.1.0"),
-    "a dict": (lambda y, z: {"a": y, "b": {"c": z}}, "scores.b.c"),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_each_of_several_outputs_is_compared_and_the_one_that_differs_is_named(form):
-    (make, name), x = FORMS[form], mx.random.normal((4, 3))
-    model = Several(lambda y: make(y, 2 * y))
-    assert set(zoo.compare_port(model, [x], model(x), []).outputs.values()) == {0}
-    y = np.array(model.layer(x))
-    found = zoo.compare_port(model, [x], make(y, 3 * y), [])
-    assert (found.scores, [*found.outputs]) == (
-        max(found.outputs.values()),
-        [name, *set(found.outputs) - {name}],
-    )
-    assert f"; scores {found.scores:.2g} ({name}); " in str(found)
-    with pytest.raises(ValueError, match=rf"^'{name}' must have the shape \(4, 2\) but got \(2,\)\.$"):
-        zoo.compare_port(model, [x], make(y, y[0]), [])
-    with pytest.raises(ValueError, match=r"^'scores.*' must have the shape \(4, 2\) but got None\.$"):
-        zoo.compare_port(model, [x], [y], [])
-
-
-def test_constant_scores_have_no_range_and_gradients_of_zero_are_an_error():
-    x, model = mx.random.normal((4, 3)), Several(lambda y: nn.relu(y - 1e3))
-    for value, difference in ((0, 0), (4, 1), (-4, 1)):
-        found = zoo.compare_port(model, [x], np.full((4, 2), value), [])
-        assert (found.scores, found.constant) == (difference, ["scores"])
-        assert f"; scores {difference}; constant: scores; gradients none" in str(found)
-    assert zoo.compare_port(Several(lambda y: 0 * y + 2), [x], np.zeros((4, 2)), []).scores == 2
-    gradients = {"layer.weight": np.zeros((2, 3)), "layer.bias": np.zeros(2)}
-    with pytest.raises(ValueError, match=r"^all 'gradients' are 0, so nothing can be compared: use"):
-        zoo.compare_port(model, [x], np.zeros((4, 2)), [], loss=mx.sum, gradients=gradients)
-
-
-def test_each_thread_records_its_own_calls_of_a_pool_in_common():
-    pool, meeting = mlx_unpool.MaxPool2d(2, return_indices=True, index_format="window"), threading.Barrier(2)
-
-    def recorded(calls: int) -> list[tuple[int, ...]]:
-        with pooled_indices() as found:
-            meeting.wait()
-            for n in range(calls):
-                assert pool(mx.zeros((1, 4, 2 * calls, n + 1)))[1].dtype == mx.int32
-            meeting.wait()
-        return [indices.shape for indices in found]
-
-    with ThreadPoolExecutor(3) as threads:
-        others, more = threads.submit(recorded, 2), threads.submit(recorded, 3)
-        assert pool(mx.zeros((1, 4, 4, 1)))[1].dtype == mx.uint8  # in this thread, nothing is replaced
-        assert others.result() == [(1, 2, 2, 1), (1, 2, 2, 2)]
-        assert more.result() == [(1, 2, 3, 1), (1, 2, 3, 2), (1, 2, 3, 3)]

@@ -10,9 +10,10 @@ import scipy.ndimage
 import sklearn.metrics
 from helpers.small_models import small_model
 from mlx.utils import tree_flatten
-from mlx_unpool_zoo import pytorch
 from mlx_unpool_zoo.layers import BatchNorm
 from PIL import Image
+
+from mlx_unpool.porting import to_state_dict
 
 EXAMPLES = {"zoo": zoo, "mx": mx, "np": np}
 PICTURE = np.random.default_rng(0).integers(0, 256, (43, 50, 3)).astype(np.uint8)
@@ -185,7 +186,7 @@ def test_the_classes_of_the_authors():
     assert zoo.CEREBNET[28][8] == {"name": "Left_CrusI", "colour": [230, 148, 34], "label": 8}
     assert zoo.HypVINN(79, num_filters=2, num_filters_interpol=2).about.classes == []
     for model in (zoo.ENet(12), zoo.SegNet(12)):
-        again = zoo.from_pytorch(model.model_type, pytorch.to_state_dict(model, model.pytorch_names))
+        again = zoo.from_pytorch(model.model_type, to_state_dict(model, model.pytorch_names))
         assert (model.about.classes, again.about.classes) == ([], zoo.CAMVID)
 
 

@@ -1,7 +1,7 @@
 """Segmentation networks with max unpooling, ported from PyTorch to MLX.
 
-A module is imported when one of its names is used: converting weights of your own networks with ``pytorch``
-and ``compare_port`` needs only NumPy and safetensors.
+A module is imported when one of its names is used: ``read_state``, for example, needs only NumPy and
+safetensors.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ except ImportError:  # with this name, ``python -m`` prints the message as one l
     raise ImportError(f"mlx_unpool_zoo needs MLX: {pip_install('zoo')}", name=__name__) from None
 
 if TYPE_CHECKING:
-    from . import metrics, pytorch
+    from . import metrics
     from .about import About
+    from .checkpoints import read_state
     from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
     from .enet import ENet
     from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
     from .hair import HairSegmenter
     from .model import MODELS, Model, from_pretrained, from_pytorch
-    from .near_ties import Comparison, compare_port, pooled_indices
     from .quicknat import QuickNAT
     from .relaynet import ReLayNet
     from .segnet import SegNet
 
 # fmt: off
 __all__ = [
-    "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "About", "CerebNet", "Comparison",
-    "ENet", "FastSurferCNN", "FastSurferVINN", "HairSegmenter", "HypVINN",
-    "Model", "QuickNAT", "ReLayNet", "SegNet", "__version__", "compare_port",
-    "from_pretrained", "from_pytorch", "metrics", "pooled_indices", "pytorch", "read_classes",
+    "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "About", "CerebNet", "ENet",
+    "FastSurferCNN", "FastSurferVINN", "HairSegmenter", "HypVINN", "Model", "QuickNAT",
+    "ReLayNet", "SegNet", "__version__", "from_pretrained", "from_pytorch", "metrics",
+    "read_classes", "read_state",
 ]
 # fmt: on
-_LIGHT = {"metrics": ["metrics"], "near_ties": ["Comparison", "compare_port", "pooled_indices"]}
-_LIGHT |= {"classes": ["CAMVID", "CEREBNET", "FASTSURFER", "read_classes"], "pytorch": ["pytorch"]}
+_LIGHT = {"metrics": ["metrics"], "checkpoints": ["read_state"]}
+_LIGHT |= {"classes": ["CAMVID", "CEREBNET", "FASTSURFER", "read_classes"]}
 _NETWORKS = ("enet", "fastsurfer", "hair", "quicknat", "relaynet", "segnet")
 
 

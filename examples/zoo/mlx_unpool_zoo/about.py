@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, create_model
 from typing_extensions import NotRequired, TypedDict
 
-from .messages import cut
+from mlx_unpool.porting.messages import cut
 
 Plane = Literal["axial", "coronal", "sagittal"]
 # Arguments of models are limited, because a file could ask for more modules than fit in memory.

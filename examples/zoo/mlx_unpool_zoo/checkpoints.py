@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
 import numpy as np
 
+from mlx_unpool.porting.arrays import numpy_array
+from mlx_unpool.porting.messages import cut, warn
+
 from .files import load_arrays
-from .messages import cut, warn
 from .pickles import BFLOAT16, LIMIT, Foreign, Reader, Unreadable
 
 # Keys under which checkpoints store the state dict.
@@ -300,30 +301,18 @@ def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
     Views of the same few elements that would fill the memory, as a file could contain them, are refused.
     """
-    arrays, storages, left = {}, set(), 10**6
+    arrays, storages, left = {}, set[int](), 10**6
     for name, value in state.items():
-        kind = f"of {getattr(value, 'dtype', type(value))}"
-        try:
-            if hasattr(value, "detach"):  # a PyTorch tensor on any device
-                kind += f", {value.layout}, on {value.device}"
-                value = value.detach().cpu()
-                value = (value.float() if value.is_floating_point() else value).numpy()
-            elif isinstance(value, mx.array) and value.dtype == mx.bfloat16:
-                value = value.astype(mx.float32)
-            array = np.asarray(value)
-            if isinstance(array.base, np.ndarray):  # a view
-                left += 4 * array.base.nbytes * (id(array.base) not in storages) - array.size
-                storages.add(id(array.base))
-            if left < 0:
-                raise ValueError(f"{name} {array.shape} is expanded from a few stored elements.")
-            if array.dtype == BFLOAT16:
-                array = (array["bfloat16"].astype(np.uint32) << 16).view(np.float32)
-        except (AttributeError, TypeError, RuntimeError):  # sparse, quantised or without values
-            array = np.array("")
-        if array.dtype.kind not in "fiubc":
-            raise ValueError(f"{name} must be a dense array of numbers, but it is {kind}.")
-        wanted = np.float32 if array.dtype.kind == "f" else array.dtype.newbyteorder("=")
-        arrays[name] = array.astype(wanted, copy=False)
+        if isinstance(value, np.ndarray) and isinstance(value.base, np.ndarray):  # a view
+            left -= value.size
+            if id(value.base) not in storages:
+                left += 4 * value.base.nbytes
+            storages.add(id(value.base))
+        if left < 0:
+            raise ValueError(f"{name} {value.shape} is expanded from a few stored elements.")
+        if isinstance(value, np.ndarray) and value.dtype == BFLOAT16:
+            value = (value["bfloat16"].astype(np.uint32) << 16).view(np.float32)
+        arrays[name] = numpy_array(name, value)
     return arrays
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from mlx.utils import tree_map
 from PIL import Image
 
-from .messages import cut, warn
+from mlx_unpool.porting.messages import cut, warn
 
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 

@@ -1,27 +1,9 @@
-"""Texts of errors, and warnings."""
+"""The command that installs what is missing."""
 
 from __future__ import annotations
 
-import os
 import sys
-import warnings
-from collections.abc import Sequence
 from importlib.metadata import distributions
-from pathlib import Path
-
-
-def cut(names: Sequence[str], count: int = 10, separator: str = ", ") -> str:
-    """The first names, which may come from a damaged file, in one line, and how many more there are."""
-    more = [f"... and {len(names) - count:,} more"] if len(names) > count else []
-    return separator.join([*(n if n.isprintable() else repr(n)[1:-1] for n in names[:count]), *more])
-
-
-def warn(message: str) -> None:
-    """Warn about the line that called this package, at any depth of calls within it."""
-    own, level, frame = f"{Path(__file__).parent}{os.sep}", 1, sys._getframe()
-    while frame.f_back and frame.f_code.co_filename.startswith(own):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, stacklevel=level)
 
 
 def pip_install(extra: str) -> str:

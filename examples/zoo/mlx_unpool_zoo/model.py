@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -17,11 +17,14 @@ from mlx.utils import tree_flatten
 from typing_extensions import Self
 
 import mlx_unpool
+from mlx_unpool.porting import convert_state_dict
+from mlx_unpool.porting.messages import cut, warn
+from mlx_unpool.porting.names import without_additions
+from mlx_unpool.porting.state_dicts import Differences, Strict
 
-from . import inputs, pytorch, saving
+from . import inputs, saving
 from .about import About, ConfigFile, Facts, arguments_of, check_about, naming
 from .checkpoints import arrays_of, config_of, read_checkpoint, state_of
-from .messages import cut, warn
 from .published import PUBLISHED, cache_of, downloaded
 
 MODELS: dict[str, type[Any]] = {}  # by model_type
@@ -297,7 +300,7 @@ class Model(nn.Module):
         state_dict: Mapping[str, Any],
         *,
         dtype: mx.Dtype | str | None = None,
-        strict: bool | Literal["missing"] = True,
+        strict: Strict = True,
         **arguments: Any,
     ) -> Self:
         """Create a model from a PyTorch state dict with the authors' names, in evaluation mode.
@@ -311,7 +314,7 @@ class Model(nn.Module):
         try:
             cls.config_of(state)
         except KeyError as error:  # the name of a parameter
-            state = pytorch.without_additions(state, [str(error.args[0])])
+            state = without_additions(state, [str(error.args[0])])
         except (IndexError, ValueError):
             pass  # explained below
         try:
@@ -365,10 +368,10 @@ class Model(nn.Module):
         """The names of a parameter in the authors' state dict; without MLX's ``layers`` of a Sequential."""
         return (name.replace(".layers.", "."),)
 
-    def sanitize(self, weights: Mapping[str, Any], *, strict: bool | str = True) -> dict[str, mx.array]:
+    def sanitize(self, weights: Mapping[str, Any], *, strict: Strict = True) -> dict[str, mx.array]:
         """Convert weights with the authors' names and layout, as arrays of any framework."""
         state = self.state_from(weights)
-        return pytorch.convert_state_dict(self, state, self.pytorch_names, strict=strict)
+        return convert_state_dict(self, state, self.pytorch_names, strict=strict)
 
     def set_weights(
         self,
@@ -379,7 +382,7 @@ class Model(nn.Module):
     ) -> None:
         """Set all parameters, change to evaluation mode, and evaluate, because MLX cannot export lazily
         loaded arrays. The arguments are as for ``Model.from_pretrained``, whose errors this raises."""
-        differences, own = pytorch.Differences(), dict(tree_flatten(self.parameters()))
+        differences, own = Differences(), dict(tree_flatten(self.parameters()))
         fitting = {}
         for name, parameter in own.items():
             if name not in weights:

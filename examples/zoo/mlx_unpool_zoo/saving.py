@@ -13,9 +13,10 @@ import mlx.core as mx
 from huggingface_hub import HfApi, ModelCard, ModelCardData, snapshot_download
 from pydantic_core import from_json
 
+from mlx_unpool.porting.messages import cut, warn
+
 from .about import About, ConfigFile, naming
 from .files import CHECKSUM, load_arrays, save_arrays, write_file
-from .messages import cut, warn
 from .published import PUBLISHED
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"

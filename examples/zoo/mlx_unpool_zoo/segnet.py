@@ -16,8 +16,9 @@ import mlx.nn as nn
 import numpy as np
 
 from mlx_unpool import MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
+from mlx_unpool.porting import to_state_dict
+from mlx_unpool.porting.state_dicts import Strict
 
-from . import pytorch
 from .about import CITATIONS, IMAGENET, Counts, Facts, Size, Sizes
 from .classes import CAMVID
 from .layers import BatchNorm
@@ -252,11 +253,11 @@ class SegNet(Model):
             "classifier_kernel": state["classifier.weight"].shape[2],
         }
 
-    def sanitize(self, weights: Mapping[str, Any], *, strict: bool | str = True) -> dict[str, mx.array]:
+    def sanitize(self, weights: Mapping[str, Any], *, strict: Strict = True) -> dict[str, mx.array]:
         """See ``Model.sanitize``. If there are no decoder weights, the decoder keeps its values."""
         state = self.state_from(weights)
         if not any(name.startswith("decoder.") for name in state):
-            own = pytorch.to_state_dict(self, self.pytorch_names)
+            own = to_state_dict(self, self.pytorch_names)
             state |= {name: v for name, v in own.items() if not name.startswith("encoder.")}
         return super().sanitize(state, strict=strict)
 

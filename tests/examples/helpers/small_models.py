@@ -10,7 +10,8 @@ import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 import numpy as np
 from mlx.utils import tree_flatten, tree_map
-from mlx_unpool_zoo.pytorch import to_state_dict
+
+from mlx_unpool.porting import to_state_dict
 
 VINN = {"num_filters": 4, "num_filters_interpol": 3, "height": 16, "width": 32}
 # Arguments, and the shape of an input.

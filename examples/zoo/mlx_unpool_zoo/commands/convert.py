@@ -22,11 +22,12 @@ from typing import Any, get_args
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
+from mlx_unpool.porting.messages import cut
+
 from .. import MODELS, from_pytorch
 from ..about import IMAGENET, Plane, naming
 from ..checkpoints import read_checkpoint
 from ..classes import read_classes
-from ..messages import cut
 from .command_line import parser_of
 
 REMARKS = {  # SHA-256 of published files

@@ -27,11 +27,11 @@ from PIL import Image
 from tqdm import tqdm
 
 import mlx_unpool_zoo as zoo
+from mlx_unpool.porting.messages import cut
 
 from ..data.pictures import files_in, read_picture
 from ..drawing import PICTURE_SUFFIXES, draw_rows, overlaid, palette
 from ..files import replacing, write_file
-from ..messages import cut
 from .command_line import parser_of
 from .outputs import check_inputs, check_output_file, check_range, refuse_inputs
 

@@ -28,6 +28,7 @@ import mlx.core as mx
 import numpy as np
 
 import mlx_unpool_zoo as zoo
+from mlx_unpool.porting.messages import cut
 
 from ..about import IMAGENET, naming
 from ..batches import Pictures, check_crop
@@ -35,7 +36,6 @@ from ..checkpoints import read_checkpoint
 from ..data import class_file_of, proposed_classes, read
 from ..drawing import draw_rows, overlaid
 from ..files import write_file
-from ..messages import cut
 from ..metrics import SCORES
 from ..published import ENCODERS, PUBLISHED, cache_of, downloaded, file_of
 from ..saving import WEIGHTS

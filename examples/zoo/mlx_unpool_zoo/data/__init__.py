@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from mlx_unpool.porting.messages import cut
+
 from ..inputs import nearest, reduced
-from ..messages import cut
 from .class_file import Classes, check_palettes, check_values, proposal, read_class_file
 from .folders import CLASS_FILE, Pair, find
 from .masks import Mask, read_mask

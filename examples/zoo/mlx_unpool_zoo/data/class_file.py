@@ -15,8 +15,9 @@ from collections import ChainMap, Counter
 from pathlib import Path
 from typing import Any
 
+from mlx_unpool.porting.messages import cut
+
 from ..drawing import palette as distinct
-from ..messages import cut
 from .masks import COLOUR, Mask, text_of
 from .pictures import IGNORED
 

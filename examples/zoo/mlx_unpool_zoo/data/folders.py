@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..messages import cut
+from mlx_unpool.porting.messages import cut
+
 from .pictures import SUFFIXES
 
 SPLITS = {"train": "train", "val": "validation", "test": "test"}  # by the names of folders

@@ -1,0 +1,23 @@
+"""Texts of errors, and warnings."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+
+
+def cut(names: Sequence[str], count: int = 10, separator: str = ", ") -> str:
+    """The first names, which may come from a damaged file, in one line, and how many more there are."""
+    shown = [name if name.isprintable() else repr(name)[1:-1] for name in names[:count]]
+    if len(names) > count:
+        shown.append(f"... and {len(names) - count:,} more")
+    return separator.join(shown)
+
+
+def warn(message: str) -> None:
+    """Warn about the line that called mlx_unpool or mlx_unpool_zoo, at any depth of calls within them."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("mlx_unpool"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)

@@ -1,0 +1,142 @@
+"""Record the indices of the pooling layers of a model, or replace them by those of another framework."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import mlx.core as mx
+
+from .. import MaxPool1d, MaxPool2d, MaxPool3d, convert_indices
+from .._arguments import check_index_array
+from .._layer import instead_of_pooling
+from .._scopes import set_inside
+
+Format = Literal["flat", "tensorflow", "tensorflow_batch", "onnx", "onnx_column_major", "pytorch"]
+
+
+class PoolCall(NamedTuple):
+    """A call of a pooling layer with ``return_indices=True``.
+
+    Attributes:
+        layer: The layer.
+        indices: The flat indices that it computed.
+        flips: How many given indices differ from these.
+        gap: The largest difference between the maximum of a window and the value at the given index, divided
+            by the largest absolute value of the layer's input. Near-ties give 1e-6 or less.
+    """
+
+    layer: Any
+    indices: mx.array
+    flips: mx.array | int = 0
+    gap: mx.array | float = 0.0
+
+
+@contextlib.contextmanager
+def pooled_indices(
+    feed: Sequence[Any] | None = None, *, values: bool = False, format: Format = "flat"
+) -> Iterator[list[mx.array]]:
+    """Return a context manager that records the flat indices of pooling layers and can replace them.
+
+    Only the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` are recorded,
+    in the thread or task of the ``with`` block. Not supported: functions such as ``mlx_unpool.max_pool2d``,
+    and adaptive and fractional pools.
+
+    Args:
+        feed: Indices to return instead: one array per call, in the layer's layout.
+        values: Whether the layers also return the values at these indices, so that gradients flow to them.
+        format: The format of ``feed``, a ``source`` of ``convert_indices`` other than ``"window"``.
+
+    Yields the list to which each call appends the indices that it computed.
+
+    Example:
+        >>> pool = MaxPool1d(2, return_indices=True)
+        >>> with pooled_indices() as indices:
+        ...     values, _ = pool(mx.array([[1.0], [3], [2], [0]]))
+        >>> indices[0].tolist()
+        [[1], [2]]
+    """
+    found: list[mx.array] = []
+    with each_call(lambda call: found.append(call.indices), feed, values, format):
+        yield found
+
+
+@contextlib.contextmanager
+def each_call(
+    record: Callable[[PoolCall], None], feed: Sequence[Any] | None, values: bool, format: Format
+) -> Iterator[None]:
+    """Pass each call of a pooling layer to ``record``; the other arguments are as for ``pooled_indices``."""
+    count = 0
+
+    def pool(layer: Any, x: mx.array, stream: Any) -> Any:
+        nonlocal count
+        with set_inside(instead_of_pooling, None):  # so that the layer itself pools
+            if not isinstance(layer, MaxPool1d | MaxPool2d | MaxPool3d) or not layer.return_indices:
+                return layer(x, stream=stream)
+            maxima, indices = flat_pool(layer, x, stream)
+        count += 1
+        if feed is None:
+            record(PoolCall(layer, indices))
+            return maxima, indices
+        given = as_flat(given_to_call(feed, count, indices.shape), format, layer, x)
+        # A window without an element has no index.
+        there = mx.where(indices < 0, maxima, values_at(given, layer, x))
+        flips, gap = (given != indices).sum(), mx.abs(maxima - there).max()
+        record(PoolCall(layer, indices, flips, mx.where(gap == 0, 0, gap / mx.abs(x).max())))
+        return there if values else maxima, given
+
+    with set_inside(instead_of_pooling, pool):
+        yield
+    if feed is not None and count < len(feed):
+        raise ValueError(
+            f"[pooled_indices] 'feed' has {len(feed)} arrays, but {count} calls of layers were recorded. "
+            "Calls of functions such as mlx_unpool.max_pool2d are not recorded."
+        )
+
+
+def flat_pool(layer: Any, x: mx.array, stream: Any) -> tuple[mx.array, mx.array]:
+    """The maxima and their flat indices, as in other frameworks, whatever the layer's own format."""
+    flat_layer = copy.copy(layer)
+    flat_layer.index_format = "flat"
+    return flat_layer(x, stream=stream)
+
+
+def given_to_call(feed: Sequence[Any], number: int, shape: tuple[int, ...]) -> mx.array:
+    """The indices in ``feed`` for a call. ``number`` counts from 1, ``shape`` is that of the pooled array."""
+    if number > len(feed):
+        raise ValueError(
+            f"[pooled_indices] 'feed' has {len(feed)} arrays, but there are more calls of layers."
+        )
+    given = mx.array(feed[number - 1])
+    check_index_array("pooled_indices", given)
+    if given.shape != shape:
+        raise ValueError(
+            "[pooled_indices] 'feed' must have arrays of the shapes of the indices, but call "
+            f"{number} got {given.shape} instead of {shape}."
+        )
+    return given
+
+
+def as_flat(indices: mx.array, format: Format, layer: Any, x: mx.array) -> mx.array:
+    """Indices of a layer's input as flat ones."""
+    if format == "flat":
+        return indices
+    first, last = spatial_axes(layer)
+    size = x.shape[first : last + 1 or None]
+    return convert_indices(indices, format, "flat", size, data_format=layer.data_format)
+
+
+def values_at(indices: mx.array, layer: Any, x: mx.array) -> mx.array:
+    """The values of a layer's input at flat indices."""
+    first, last = spatial_axes(layer)
+    planes = x.flatten(first, last)
+    positions = mx.clip(indices.flatten(first, last), 0, planes.shape[last] - 1)
+    return mx.take_along_axis(planes, positions, axis=last).reshape(indices.shape)
+
+
+def spatial_axes(layer: Any) -> tuple[int, int]:
+    """The first and the last spatial axis of a layer's arrays, counted from the end."""
+    last = -1 if layer.data_format == "channels_first" else -2
+    return last - layer.rank + 1, last
