@@ -45,6 +45,7 @@ with group("examples"):
     from mlx_unpool_zoo.segnet import DECODERS
 
 FIGURE = "segnet.png"
+LICENCE = "https://github.com/mlx-unpool/mlx-unpool/blob/main/LICENSE"  # of the network in the package
 NAMES = {
     "unpool": "unpooling",
     "nearest": "nearest neighbour",
@@ -61,6 +62,8 @@ def parse_arguments() -> Namespace:
     add = parser.add_argument
     add("--decoder", choices=DECODERS, nargs="+", default=["unpool", "nearest"])
     add("--seeds", "--seed", type=int, nargs="+", default=[0], help="seed of weights and data (default: 0)")
+    digits = 'also write the first network to this folder in float16: how from_pretrained("digits") was made'
+    add("--digits", type=Path, metavar="FOLDER", help=digits)
     add("--crop", type=int, default=24, help="side of the training scenes, in pixels (default: 24)")
     add_training_options(parser, steps=250, batch=8, learning_rate=None, output=Path("runs/compare"))
     arguments = parser.parse_args()
@@ -110,13 +113,9 @@ def main() -> int:
         compared = prepare(runs, splits, arguments)
         print_task(runs, splits)
         reports = compare(runs, splits, compared, arguments.output)
-    seeds = len(runs) // len(reports)
-    print(f"\nMean of {seeds} seeds, test images" if seeds > 1 else "\nTest images")
     means = {decoder: mean_of(found) for decoder, found in reports.items()}
-    print_report(means)
-    for decoder, found in reports.items() if seeds > 1 else ():
-        scores = ", ".join(shown(each["miou"]) for each in found)
-        print(f"mean IoU of each seed, {decoder}: {scores}")
+    print_scores(reports, means)
+    write_digits(next(iter(runs.values())).output / zoo.SegNet.model_type, arguments.digits)
     folders = f"a folder for each network ({', '.join(runs)}) in {arguments.output}/"
     print(f"\nWrote {FIGURE}, {METRICS} and {folders}.")
     print(f"Done in {time.perf_counter() - started:.0f} s.")
@@ -145,12 +144,35 @@ def compare(
     return reports
 
 
+def print_scores(reports: dict[str, list[dict[str, Any]]], means: dict[str, dict[str, Any]]) -> None:
+    """Print the mean test metrics of each decoder, and the mean IoU of each seed if there are several."""
+    seeds = len(next(iter(reports.values())))
+    if seeds == 1:
+        print("\nTest images")
+        print_report(means)
+        return
+    print(f"\nMean of {seeds} seeds, test images")
+    print_report(means)
+    for decoder, found in reports.items():
+        scores = ", ".join(shown(each["miou"]) for each in found)
+        print(f"mean IoU of each seed, {decoder}: {scores}")
+
+
 def conclusion(means: dict[str, dict[str, Any]]) -> str:
     """A sentence that says with which decoder the outlines are best."""
     scores = {NAMES[decoder]: found["boundary_f_score"] for decoder, found in means.items()}
     best, *others = sorted(scores, key=scores.__getitem__, reverse=True)
     compared = ", ".join(f"{scores[name]:.2f} with {name}" for name in others)
     return f"Outlines are best with {best}: boundary F-score {scores[best]:.2f}, against {compared}."
+
+
+def write_digits(network: Path, folder: Path | None) -> None:
+    """Write a trained network in float16 on request: as ``from_pretrained("digits")``, in the package."""
+    if folder is None:
+        return
+    model = zoo.from_pretrained(network, dtype="float16")
+    model.about.licence, model.about.licence_link = "MIT", LICENCE
+    model.save_pretrained(folder)
 
 
 def print_task(runs: dict[str, Namespace], splits: dict[str, Pictures]) -> None:
@@ -171,13 +193,10 @@ def prepare(
     """
     output = arguments.output
     compared = read_json(output / METRICS).get("compared")
-    others = [run.output for name, run in runs.items() if name not in (compared or {})]
-    others += [output / METRICS, output / FIGURE] if compared is None else []
-    if old := [path for path in others if path.exists()]:
-        raise ValueError(f"{old[0]} exists, and this program did not write it: pass another --output.")
+    refuse_other_files(runs, compared, output)
     unfinished = [run for run in runs.values() if not (run.output / METRICS).exists()]
-    if arguments.resume and not any((run.output / CHECKPOINT).exists() for run in unfinished):
-        raise ValueError(f"There is nothing to resume: {output} has no checkpoint of these runs.")
+    if arguments.resume:
+        check_resumable(unfinished, output)
     for run in runs.values():
         settings = read_json(run.output / METRICS).get("settings", settings_of(run, splits))
         if arguments.overwrite or not unfinished or settings != settings_of(run, splits):
@@ -185,6 +204,21 @@ def prepare(
     compared = {name: {} for name in runs} | (compared or {})
     write_json(output / METRICS, {"compared": compared})
     return compared
+
+
+def check_resumable(unfinished: list[Namespace], output: Path) -> None:
+    """Raise ValueError if none of the runs has a checkpoint."""
+    if not any((run.output / CHECKPOINT).exists() for run in unfinished):
+        raise ValueError(f"There is nothing to resume: {output} has no checkpoint of these runs.")
+
+
+def refuse_other_files(runs: dict[str, Namespace], compared: dict | None, output: Path) -> None:
+    """Raise ValueError for a file or folder that a comparison would replace, but did not write."""
+    paths = [run.output for name, run in runs.items() if name not in (compared or {})]
+    if compared is None:
+        paths += [output / METRICS, output / FIGURE]
+    if old := [path for path in paths if path.exists()]:
+        raise ValueError(f"{old[0]} exists, and this program did not write it: pass another --output.")
 
 
 def mean_of(reports: list[dict[str, Any]]) -> dict[str, Any]:

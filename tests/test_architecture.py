@@ -65,10 +65,10 @@ __init__ data.folders data.masks
 enet fastsurfer hair quicknat relaynet segnet
 stages
 model
-saving training data.pictures
-published
-about checkpoints commands.command_line drawing inputs
-classes commands commands.outputs files hair_colour layers messages metrics pickles
+checkpoints model_card saving training data.pictures
+published state_dicts
+about commands.command_line drawing inputs torch_files
+classes commands commands.outputs files hair_colour layers messages metrics pickles tensorflow_lite
 """
 
 

@@ -9,10 +9,17 @@ from collections.abc import Sequence
 
 def cut(names: Sequence[str], count: int = 10, separator: str = ", ") -> str:
     """The first names, which may come from a damaged file, in one line, and how many more there are."""
-    shown = [name if name.isprintable() else repr(name)[1:-1] for name in names[:count]]
+    shown = [shortened(name) for name in names[:count]]
     if len(names) > count:
         shown.append(f"... and {len(names) - count:,} more")
     return separator.join(shown)
+
+
+def shortened(text: str, longest: int = 300) -> str:
+    """A text in one line, without its end if it is long."""
+    if not text.isprintable():
+        text = repr(text)[1:-1]
+    return text if len(text) <= longest else f"{text[:longest]} ..."
 
 
 def warn(message: str) -> None:

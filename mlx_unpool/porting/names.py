@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import mlx.nn as nn
@@ -48,55 +47,58 @@ def underscore_hint(names: Sequence[str]) -> str:
     )
 
 
-def without_additions(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
-    """A state dict whose names have no prefix such as ``model.`` and no parts that wrappers insert.
+def without_prefixes(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
+    """A state dict whose names have no parts of wrappers, and not the prefix before the first wanted name.
 
-    They are removed if more names then are wanted, so a state dict with all wanted names stays as it is.
+    A state dict with all wanted names stays as it is.
 
     Raises:
-        ValueError: If two prefixes or parts would do, or if two names become one.
+        ValueError: If there are several such prefixes, or if two names become one.
     """
-    known, names, removed = set(wanted), list(state), list[str]()
-    bare = [n if n in known else ".".join(p for p in n.split(".") if p not in WRAPPERS) for n in names]
-    (count, best), (count_of_bare, best_of_bare) = additions(names, known), additions(bare, known)
-    if count_of_bare > count:
-        removed = [f"{part}." for part in WRAPPERS if any(part in name.split(".") for name in names)]
-        names, best = bare, best_of_bare
-    if len(best) > 1:
-        both = " and without ".join(repr(addition.lstrip(".")) for addition in sorted(best)[:3])
-        raise ValueError(
-            f"the names of the weights fit without {both}: pass only the arrays with one of them."
-        )
-    for addition in best:
-        names, removed = [shortened(name, addition) for name in names], [*removed, addition.lstrip(".")]
-    often = Counter(names)
-    for old, new in zip(state, names):
-        if old != new and often[new] > 1 and new in known:
-            raise ValueError(f"the weights have both {old!r} and {new!r}: pass only one of them.")
+    if state.keys() >= set(wanted):
+        return dict(state)
+    wrappers = wrappers_in(state, wanted)
+    bare = [without_parts(name, wrappers) for name in state]
+    prefix = prefix_before(wanted[0], bare)
+    names = [name.removeprefix(prefix) for name in bare]
+    check_unique(dict(zip(state, names)))
+    removed = [f"{part}." for part in wrappers]
+    if prefix:
+        removed.append(prefix)
     if removed and removed != ["module."]:  # of DataParallel alone, which everybody expects
         warn(f"Removed {' and '.join(map(repr, removed))} from the names of the weights.")
     return dict(zip(names, state.values()))
 
 
-def shortened(name: str, addition: str) -> str:
-    """A name without a prefix such as ``model.`` or a part such as ``.base.`` (points on both sides)."""
-    return name.replace(addition, ".") if addition.startswith(".") else name.removeprefix(addition)
+def wrappers_in(names: Iterable[str], wanted: Iterable[str]) -> list[str]:
+    """The wrappers that are parts of names, but of no wanted one."""
+    parts, wanted_parts = ".".join(names).split("."), ".".join(wanted).split(".")
+    return [part for part in WRAPPERS if part in parts and part not in wanted_parts]
 
 
-def additions(names: Sequence[str], known: Collection[str]) -> tuple[int, list[str]]:
-    """How many of the known names there are without the best prefix or part, and what may be this best one.
+def without_parts(name: str, parts: Sequence[str]) -> str:
+    """A name such as ``module.encoder.weight`` without some of the parts between its points."""
+    return ".".join(part for part in name.split(".") if part not in parts)
 
-    One that a known name has is left out, and so is one that changes names as another one does.
-    """
-    fitting, found = set(names).intersection(known), dict[str, set[str]]()
-    for name in names:
-        pieces = name.split(".")
-        starts = ["".join(f"{piece}." for piece in pieces[:n]) for n in range(1, len(pieces))]
-        inside = [f".{piece}." for piece in pieces[1:-1] if not piece.isdigit()]
-        for text in starts + inside:
-            if shortened(name, text) in known:
-                found.setdefault(text, set(fitting)).add(shortened(name, text))
-    usable = [text for text in found if all(shortened(name, text) == name for name in fitting)]
-    count = max((len(found[text]) for text in usable), default=len(fitting))
-    best = [text for text in usable if len(found[text]) == count > len(fitting)]
-    return count, list({tuple(shortened(name, text) for name in names): text for text in best}.values())
+
+def prefix_before(wanted: str, names: Sequence[str]) -> str:
+    """What is before a wanted name, such as ``model.``; "" if the name itself is there, or none ends so."""
+    if wanted in names:
+        return ""
+    prefixes = [name.removesuffix(wanted) for name in names if name.endswith(f".{wanted}")]
+    if len(prefixes) > 1:
+        both = cut([repr(prefix) for prefix in sorted(prefixes)], 3, " and without ")
+        raise ValueError(
+            f"the names of the weights fit without {both}: pass only the arrays with one of them."
+        )
+    return prefixes[0] if prefixes else ""
+
+
+def check_unique(names: Mapping[str, str]) -> None:
+    """Raise ValueError if two old names have the same new name."""
+    old_names: dict[str, str] = {}
+    for old, new in names.items():
+        if new in old_names:
+            both = cut([repr(old_names[new]), repr(old)], separator=" and ")
+            raise ValueError(f"the weights have both {both}: pass only one of them.")
+        old_names[new] = old

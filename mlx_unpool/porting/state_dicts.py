@@ -14,7 +14,7 @@ from mlx.utils import tree_flatten
 from .arrays import numpy_arrays
 from .folding import fold_weights
 from .messages import cut, warn
-from .names import Names, underscore_hint, without_additions
+from .names import Names, underscore_hint, without_prefixes
 from .translation import Shapes, Translation
 
 Strict = bool | Literal["missing"]
@@ -229,7 +229,7 @@ def matched(state: Mapping[str, np.ndarray], translation: Translation, strict: S
     model, names = translation.model, translation.names
     parameters = dict(tree_flatten(model.parameters()))
     wanted = [key for name in parameters for key in names(name)]
-    state = without_additions(fold_weights(state), wanted)
+    state = without_prefixes(fold_weights(state), wanted)
     rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
     weights, differences = {}, Differences()
     for name, parameter in parameters.items():

@@ -7,17 +7,19 @@ import pickletools
 import tracemalloc
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
+import tflite
 from helpers.faults import damaged
 from helpers.programs import Bomb
 from helpers.small_models import save_state, small_model
 from helpers.tflite_files import constants_of, tflite_of
-from mlx_unpool_zoo.checkpoints import MAGIC, read_checkpoint, read_state, state_of
+from mlx_unpool_zoo.checkpoints import read_checkpoint, read_state
 from mlx_unpool_zoo.pickles import DTYPES
+from mlx_unpool_zoo.state_dicts import state_of
+from mlx_unpool_zoo.torch_files import MAGIC
 
 
 def pickled(content: bytes) -> bytes:
@@ -109,6 +111,70 @@ def test_what_pytorch_saves_is_read(options, protocol, tmp_path):
     for name, value in expected.items():
         wide = value.detach().float() if value.is_floating_point() else value
         assert np.array_equal(arrays[name], wide.numpy()), name
+
+
+REFUSED = {  # tensors whose numbers are not those of their storages
+    "the option 'neg' of PyTorch": lambda torch: torch._neg_view(torch.ones(2)),
+    "the option 'conj' of PyTorch": lambda torch: torch.ones(2, dtype=torch.complex64).conj(),
+    "'a' is a tensor of torch.float8_e5m2": lambda torch: torch.ones(2).to(torch.float8_e5m2),
+    "a torch.QInt8Storage": lambda torch: torch.quantize_per_tensor(torch.ones(2), 1, 0, torch.qint8),
+    "'a' is torch._utils._rebuild_sparse_tensor": lambda torch: torch.eye(2).to_sparse(),
+}
+
+
+@pytest.mark.external
+@pytest.mark.parametrize("says", REFUSED)
+@pytest.mark.filterwarnings("ignore:.*quantize_per_tensor")
+def test_tensors_that_would_be_other_numbers_are_refused(says, tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "a.pth"
+    torch.save({"a": REFUSED[says](torch), "b": torch.ones(1)}, path)
+    with pytest.raises(ValueError, match=f"^{path}: .*{says}, which is not supported. Save "):
+        read_state(path)
+
+
+@pytest.mark.parametrize("value", [b"\x88", b"\x89"])
+def test_options_of_a_tensor_are_not_dropped(value, tmp_path):
+    """True is refused, False changes nothing."""
+    path, options = tmp_path / "a.pth", b"\x89N}U\x05other" + value + b"s"
+    content = tensor("25", "1", 25).removesuffix(b"tR") + options + b"tR"
+    path.write_bytes(file_of(b"}U\x01a" + content + b"s", DATA, "zip"))
+    if value == b"\x89":
+        assert np.array_equal(read_state(path)["a"], NUMBERS)
+    else:
+        with pytest.raises(ValueError, match="it has a tensor with the option 'other' of PyTorch"):
+            read_state(path)
+
+
+def test_long_names_in_a_checkpoint_are_cut(tmp_path):
+    path = tmp_path / "a.pkl"
+    path.write_bytes(pickle.dumps({"a" * 5000: np.array(["text"]), "b": 1}))
+    with pytest.raises(ValueError, match="'aaaaa") as error:
+        read_state(path)
+    assert len(str(error.value)) < 1200
+
+
+CONSTANTS = {
+    "kernel": NUMBERS.reshape(5, 5),
+    "size": np.array([8, 8], np.int32),
+    "pads": np.zeros((4, 2), int),
+}
+
+
+def test_all_constants_of_a_tflite_file_are_read(tmp_path):
+    path = tmp_path / "a.tflite"
+    path.write_bytes(tflite_of(CONSTANTS))
+    state = read_checkpoint(path)["state_dict"]
+    assert [(name, value.tolist()) for name, value in state.items()] == [
+        (name, value.tolist()) for name, value in CONSTANTS.items()
+    ]
+
+
+@pytest.mark.parametrize("field", ["BuiltinCode", "DeprecatedBuiltinCode"])
+def test_the_larger_code_of_an_operator_counts(field, tmp_path):
+    path = tmp_path / "a.tflite"
+    path.write_bytes(tflite_of(CONSTANTS, codes=[{field: tflite.BuiltinOperator.CONV_2D}]))
+    assert read_checkpoint(path)["operators"] == {"CONV_2D": 1}
 
 
 @pytest.mark.filterwarnings("ignore:Ignored entries")
@@ -300,10 +366,7 @@ def test_archives_and_wrong_endings(tmp_path):
     for missing, says in ((tmp_path / "none", "there is no such file"), (tmp_path, "it is a folder")):
         with pytest.raises(ValueError, match=rf"^{missing}: {says}"):
             read_state(missing)
-    itself: dict[str, Any] = {}
-    itself["model"] = {"state_dict": itself}
     for kind, content in (
-        ("a state dict must contain arrays, but 'state_dict' is dict", itself),
         ("not a state dict but list", [1]),
         ("it is empty", {}),
         ("'epoch' is int", {"epoch": 3}),

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import textwrap
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,12 @@ import numpy as np
 import pytest
 from helpers.faults import check_faults, contents, damaged
 from helpers.programs import Bomb, environment
-from helpers.small_models import save_state
+from helpers.small_models import forget_config, save_state
 from mlx.utils import tree_flatten, tree_map
 from mlx_unpool_zoo.files import load_arrays, save_arrays, write_file
 from PIL import Image
+
+from mlx_unpool.porting.messages import cut
 
 ARRAYS = {
     "empty": mx.zeros((0, 2)),
@@ -84,9 +85,7 @@ SAVER = """
 
 def number_in(folder: Path) -> int:
     """The number in the weights, the configuration and the licence of a model."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*config.json is ignored")
-        model = zoo.from_pretrained(folder)
+    model = zoo.from_pretrained(folder)
     (number,) = {v.item() for _, v in tree_flatten(tree_map(mx.max, model.parameters()))}
     assert (model.about.source, model.about.licence_text) == (str(int(number)),) * 2
     assert model.config["num_classes"] == 2 + number % 2
@@ -140,31 +139,43 @@ def test_saving_that_fails_at_a_file_leaves_a_whole_model(tmp_path, monkeypatch,
     with pytest.warns(UserWarning, match=rf"^The model is saved, .* but {name} is still .*: .*/{name} "):
         new.save_pretrained(tmp_path)
     assert set(tmp_path.iterdir()) == set(before)
-    if failing == 2:
-        warnings.filterwarnings("ignore", ".*config.json is ignored")
     loaded = zoo.from_pretrained(tmp_path)
     assert (loaded.config["num_classes"], loaded.about) == (3, new.about)
 
 
-def test_config_json_counts_with_the_weights_that_were_saved_with_it(tmp_path):
+def test_the_configuration_in_the_weights_is_used(tmp_path):
+    model = zoo.SegNet(2, (8,), (2,))
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(file.read_text().replace('"unknown"', '"edited"'))
+    assert zoo.from_pretrained(tmp_path).about.source == "unknown"
+    assert "a copy. The configuration in model.safetensors is used" in json.loads(file.read_text())["note"]
+    file.unlink()
+    assert zoo.from_pretrained(tmp_path).about == model.about
+
+
+def test_weights_without_a_configuration_use_config_json(tmp_path):
+    model = zoo.SegNet(2, (8,), (2,))
+    model.about.licence_text = "MIT"
+    model.save_pretrained(tmp_path)
+    forget_config(tmp_path)
+    assert zoo.from_pretrained(tmp_path).about == model.about
+
+
+def test_the_licence_of_the_model_before_is_renamed(tmp_path):
     first, second = (zoo.SegNet(number, (8,), (2,)) for number in (2, 3))
     first.about.licence_text = "MIT"
     first.save_pretrained(tmp_path)
-    file = tmp_path / "config.json"
-    file.write_text(file.read_text().replace('"unknown"', '"edited"'))
-    assert zoo.from_pretrained(tmp_path).about.source == "edited"
-    edited = file.rename(tmp_path / "edited.json")
-    assert zoo.from_pretrained(tmp_path).about == first.about  # without config.json
     second.save_pretrained(tmp_path)
-    edited.replace(file)
-    with pytest.warns(UserWarning, match=r"/config\.json is ignored, .* saving the model replaces it"):
-        assert zoo.from_pretrained(tmp_path).about == second.about
-    second.save_pretrained(tmp_path)  # which ends the warning
-    assert zoo.from_pretrained(tmp_path).about == second.about
     assert [(tmp_path / name).exists() for name in ("LICENSE", "LICENSE.old")] == [False, True]
-    second.classifier.bias = mx.array([0.0, mx.nan, 0.0])
+    assert zoo.from_pretrained(tmp_path).about == second.about
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    model = zoo.SegNet(3, (8,), (2,))
+    model.classifier.bias = mx.array([0.0, mx.nan, 0.0])
     with pytest.raises(ValueError, match=r"must be finite, but these are not: classifier.bias"):
-        second.save_pretrained(tmp_path)
+        model.save_pretrained(tmp_path)
 
 
 WRITERS = {  # their arguments, for a folder of inputs and one of outputs
@@ -192,6 +203,40 @@ HEADERS = [  # of an array: shape and data_offsets
     ([-1], [0, -4]),  # MLX alone: never returns
     ([2], [8, 16]),
 ]
+
+
+def safetensors_of(dtype: str, size: int) -> bytes:
+    """A file with an array of two numbers of a type with this size, all bits 0."""
+    header = json.dumps({"a": {"dtype": dtype, "shape": [2], "data_offsets": [0, 2 * size]}}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(2 * size)
+
+
+def test_float64_becomes_float32(tmp_path):
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(safetensors_of("F64", 8))
+    assert load_arrays(path)[0]["a"].dtype == mx.float32
+
+
+@pytest.mark.parametrize("dtype", ["F8_E5M2", "F8_E4M3"])
+def test_types_that_are_not_supported_are_named(dtype, tmp_path):
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(safetensors_of(dtype, 1))
+    with pytest.raises(
+        ValueError, match=f"^it has arrays of the type {dtype}, which is not supported: save as"
+    ):
+        load_arrays(path)
+
+
+def test_long_texts_of_a_damaged_file_are_cut(tmp_path):
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(safetensors_of("a" * 5000, 1))
+    with pytest.raises(ValueError, match="it is damaged") as error:
+        load_arrays(path)
+    assert len(str(error.value)) < 500
+
+
+def test_long_names_are_cut():
+    assert len(cut(["a" * 5000] * 20)) < 4000
 
 
 def test_damaged_and_malicious_files_are_refused(tmp_path):

@@ -38,7 +38,7 @@ def test_damaged_and_foreign_tflite_files_are_refused(tmp_path):
         r"shape .* instead of .*: stem.0.weight": tflite_of(constants | {first: constants[first][:, :1]}),
         "must be finite, .*stem": tflite_of(constants | {first: constants[first] * np.nan}),
         "TFLite file": whole[: len(whole) // 2],
-        "neither float32 nor float16": tflite_of(constants, kind=tflite.TensorType.INT8),
+        "is of the type STRING, which is not supported": tflite_of(constants, kind=tflite.TensorType.STRING),
         "10 million characters": tflite_of(long),
     }
     for says, content in refusals.items():

@@ -16,6 +16,7 @@ import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
+from digit_scenes import scenes_to_evaluate
 from helpers.masks import BLOCKS, write
 from helpers.programs import call
 from helpers.small_models import save_state, small_model, vgg16_state
@@ -113,6 +114,21 @@ def test_published_weights_are_downloaded_and_converted_once(server, tmp_path, c
     monkeypatch.chdir(tmp_path)
     small_model("quicknat")[0].save_pretrained("hair")  # a folder of this name has precedence
     assert isinstance(zoo.from_pretrained("hair"), zoo.QuickNAT)
+
+
+def test_a_file_in_the_cache_with_another_digest_is_named(server, tmp_path):
+    path = tmp_path / "cache" / f"hair-{PUBLISHED['hair'].sha256[:8]}.tflite"
+    path.parent.mkdir()
+    path.write_bytes(b"truncated")
+    says = rf"^the weights 'hair' are not in {path}, whose SHA-256 differs: it is incomplete or another"
+    with pytest.raises(OSError, match=says):
+        zoo.from_pretrained("hair", local_files_only=True)
+
+
+def test_the_trained_network_in_the_package_finds_digits():
+    model = zoo.from_pretrained("digits")
+    assert scenes_to_evaluate("test", 20).metrics_of(model)["miou"] > 0.7
+    assert [entry["name"] for entry in model.about.classes] == ["background", "0", "1", "4", "7"]
 
 
 @pytest.mark.parametrize(

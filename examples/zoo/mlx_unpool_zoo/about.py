@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, create_model
 from typing_extensions import NotRequired, TypedDict
 
-from mlx_unpool.porting.messages import cut
+from mlx_unpool.porting.messages import cut, shortened
 
 Plane = Literal["axial", "coronal", "sagittal"]
 # Arguments of models are limited, because a file could ask for more modules than fit in memory.
@@ -33,10 +33,9 @@ CITATIONS = {
 }
 
 
-def scaled_input(channels: int, size: str, multiple_of: int = 1) -> Any:
-    """The defaults of ``about.input`` for values that are only divided by 255."""
-    normalisation = {"scale": 1 / 255, "mean": [0.0] * channels, "std": [1.0] * channels}
-    return {"size": size, "multiple_of": multiple_of, "normalisation": normalisation}
+def divided_by_255(channels: int) -> Any:
+    """The normalisation of pictures from 0 to 255 to values from 0 to 1."""
+    return {"scale": 1 / 255, "mean": [0.0] * channels, "std": [1.0] * channels}
 
 
 class Class(TypedDict):
@@ -56,32 +55,42 @@ class Normalisation(TypedDict):
 
 
 class Input(TypedDict, total=False):
-    """The entries of ``about.input``; see ``Model``."""
+    """How images become inputs, as in the training."""
 
-    planes: PositiveInt
-    size: str
-    multiple_of: Annotated[int, Field(gt=0, le=4096)]
-    side: PositiveInt
-    white_level: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    range: Annotated[list[Finite], Field(min_length=2, max_length=2)]  # values that become black and white
     normalisation: Normalisation | None
+    side: PositiveInt  # larger images are scaled to this shorter side
+    range: Annotated[list[Finite], Field(min_length=2, max_length=2)]  # values that become black and white
+    white_level: Annotated[float, Field(gt=0, allow_inf_nan=False)]  # older models: the range starts at 0
+
+
+# Entries in models that were saved before version 0.1.0: texts, and facts of the network.
+RETIRED, RETIRED_INPUT = ("paper", "converter"), ("planes", "size", "multiple_of")
 
 
 class About(BaseModel):
-    """Information about a model, which ``config.json`` contains in addition to the arguments."""
+    """Information about a model that is saved with it. Setting an invalid entry raises ValueError.
+
+    Attributes:
+        input: ``normalisation`` (None, or ``scale``, ``mean`` and ``std``), and after training ``side`` (see
+            ``Model.predict``) and ``range`` (see ``Model.preprocess``).
+        classes: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label`` (its number in
+            masks).
+        plane: The orientation of slices: ``"axial"``, ``"coronal"``, ``"sagittal"`` or None.
+        source: Where the weights are from.
+        base_model: The original model on the Hugging Face Hub, "owner/name".
+        licence, licence_link, licence_text: The licence of the weights.
+    """
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
 
-    paper: str = ""
     input: Input = Field(default_factory=lambda: Input())
     classes: list[Class] = []
     plane: Plane | None = None
     source: str = "unknown"
-    base_model: Annotated[str, Field(pattern=r"^([\w.-]+/[\w.-]+)?$")] = ""  # on the Hugging Face Hub
+    base_model: Annotated[str, Field(pattern=r"^([\w.-]+/[\w.-]+)?$")] = ""
     licence: str = "unknown"
     licence_link: str = ""
     licence_text: str = Field(default="", exclude=True)  # a separate file
-    converter: str = ""
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an entry. Raise ValueError if it is invalid."""
@@ -100,10 +109,11 @@ class Facts:
     citation: str  # BibTeX
     notice: str = ""  # a warning
     cpu_notice: str = ""  # the time and the memory of a prediction, if programs should say it
-    # Inputs, and names and colours of the classes by their number: the defaults of ``about``.
-    input: Any = None
-    modalities: int = 0  # scans of a head in an input, of which slices may be channels
+    # The defaults of ``about``: how inputs are normalised, and the classes by their number.
+    normalisation: Any = None
     classes: Mapping[int, list[Any]] = dataclasses.field(default_factory=dict)
+    multiple_of: int = 1  # ``preprocess`` pads the sizes of images to multiples of it
+    modalities: int = 0  # scans of a head in an input, of which slices may be channels
     # The authors' weights.
     names_of: str = ""  # their repository on GitHub, whose names of parameters are used
     without_effect: frozenset[str] = frozenset()  # entries of configurations that do not affect the model
@@ -142,15 +152,23 @@ def arguments_of(kind: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> d
 
 
 class ConfigFile(BaseModel):
-    """The content of ``config.json``."""
+    """The configuration of a saved model, which is in the weights and in ``config.json``."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
+    note: str = ""  # for people, in config.json
     model_type: str
     config: dict[str, Any]
     about: dict[str, Any]
     quantization: dict[str, dict[str, Any]] = {}  # the arguments of each quantised layer
-    saved: str | None = None  # the checksum of the weights that were saved with it
+
+    def entries_of_about(self) -> dict[str, Any]:
+        """The entries of ``about``, without those that are no longer used."""
+        entries = {name: value for name, value in self.about.items() if name not in RETIRED}
+        if isinstance(entries.get("input"), dict):
+            given = entries["input"].items()
+            entries["input"] = {name: value for name, value in given if name not in RETIRED_INPUT}
+        return entries
 
 
 def in_one_line(error: ValidationError) -> str:
@@ -170,7 +188,7 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except (ValueError, TypeError) as error:
         reason = in_one_line(error) if isinstance(error, ValidationError) else str(error)
-        raise ValueError(f"{path}: {reason}") from None
+        raise ValueError(f"{path}: {shortened(reason, 1000)}") from None
 
 
 def check_about(about: About, classes: int, channels: int) -> None:
@@ -179,12 +197,9 @@ def check_about(about: About, classes: int, channels: int) -> None:
         about = About(**about.model_dump(warnings=False))
     except ValidationError as error:
         raise ValueError(f"'about' is invalid: {in_one_line(error)}") from None
-    lengths = {"classes": (about.classes, (0, classes))}
-    for name in ("mean", "std") if about.input.get("normalisation") else ():
-        lengths[name] = (about.input["normalisation"][name], (channels,))  # type: ignore
-    for name, (entries, allowed) in lengths.items():
-        if len(entries) not in allowed:
-            wanted = " or ".join(map(str, allowed))
-            raise ValueError(f"{name!r} must have {wanted} entries but got {len(entries)}.")
-    if (planes := about.input.get("planes", channels)) != channels:
-        raise ValueError(f"'planes' must be {channels} but got {planes}.")
+    if len(about.classes) not in (0, classes):
+        raise ValueError(f"'classes' must have 0 or {classes} entries but got {len(about.classes)}.")
+    normalisation: Any = about.input.get("normalisation") or {}
+    for name in normalisation.keys() & {"mean", "std"}:
+        if len(normalisation[name]) != channels:
+            raise ValueError(f"{name!r} must have {channels} entries but got {len(normalisation[name])}.")

@@ -99,9 +99,9 @@ class Pictures:
         """
         training = model.training
         model.eval()  # once, because predict copies a model in training mode
-        truths, found = zip(*((truth, model.predict(picture)) for picture, truth in self.pairs))
+        predictions = [model.predict(picture) for picture, _ in self.pairs]
         model.train(training)
-        truth, prediction = stacked(truths), stacked(found)
+        truth, prediction = stacked([truth for _, truth in self.pairs]), stacked(predictions)
         counts = confusion_matrix(truth, prediction, len(self.classes))
         names = [entry["name"] for entry in self.classes]
         named = {
@@ -120,7 +120,7 @@ class Pictures:
 
 def check_crop(model: Model, crop: int | None) -> int:
     """The number of which the sides of inputs are multiples. Raises ValueError if ``crop`` is none."""
-    multiple = model.about.input.get("multiple_of") or 1
+    multiple = model.facts.multiple_of
     if crop and crop % multiple:
         raise ValueError(f"--crop must be a multiple of {multiple} for this model, but got {crop}.")
     return multiple

@@ -29,7 +29,7 @@ class Initial(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(3, 13, 3, stride=2, padding=1)
         self.norm = BatchNorm(13)
-        self.pool = nn.MaxPool2d(2)
+        self.pool = MaxPool2d(2)
         self.activation = nn.PReLU(16)
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -138,8 +138,8 @@ class ENet(Model):
     facts: ClassVar[Facts] = Facts(
         paper="Paszke, Chaurasia, Kim and Culurciello, ENet, arXiv:1606.02147 (2016)",
         citation=CITATIONS["paszke2016enet"],
-        # 0 to 255, as in the training of the published weights
-        input={"size": "multiples of 8", "multiple_of": 8, "normalisation": None},
+        normalisation=None,  # 0 to 255, as in the training of the published weights
+        multiple_of=8,
         names_of="ntkhoa95/ENet_PyTorch",
         published_classes={12: CAMVID},
     )

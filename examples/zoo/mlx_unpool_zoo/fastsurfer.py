@@ -15,7 +15,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from .about import CITATIONS, RESEARCH, Facts, Size, scaled_input
+from .about import CITATIONS, RESEARCH, Facts, Size, divided_by_255
 from .classes import CEREBNET, FASTSURFER
 from .layers import BatchNorm
 from .stages import Stages
@@ -101,7 +101,8 @@ class CompetitiveNetwork(Stages):
 class FastSurferCNN(CompetitiveNetwork):
     """FastSurferCNN: segments slices of T1-weighted head scans; four pooling and four unpooling layers.
 
-    ``FastSurferCNN()(slices)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7).
+    ``FastSurferCNN()(slices)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7). The published
+    weights are for slices of 256 x 256 at 1 mm.
 
     Args:
         num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
@@ -123,7 +124,8 @@ class FastSurferCNN(CompetitiveNetwork):
     facts: ClassVar[Facts] = fastsurfer_facts(
         paper="Henschel et al., FastSurfer, NeuroImage 219 (2020), 117012",
         citation=CITATIONS["henschel2020fastsurfer"],
-        input=scaled_input(7, "multiples of 16; 256 x 256 slices of 1 mm as published", 16),
+        normalisation=divided_by_255(7),
+        multiple_of=16,
         classes=FASTSURFER,
     )
     convolutions: ClassVar[int] = 4  # of a block
@@ -160,7 +162,8 @@ class CerebNet(FastSurferCNN):
     facts: ClassVar[Facts] = fastsurfer_facts(
         paper="Faber et al., CerebNet, NeuroImage 264 (2022), 119703",
         citation=CITATIONS["faber2022cerebnet"],
-        input=scaled_input(7, "multiples of 16; 128 x 128 slices of 1 mm as published", 16),
+        normalisation=divided_by_255(7),
+        multiple_of=16,
         classes=CEREBNET,
         # "height" and "width" are those of the patches that the authors train on.
         without_effect=WITHOUT_EFFECT | {"height", "width", "plane"},
@@ -182,7 +185,8 @@ class FastSurferVINN(CompetitiveNetwork):
     bilinear, and feature maps are cropped and padded at the right and at the bottom.
 
     ``FastSurferVINN()(slices, 1 / voxel_size)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7),
-    with ``voxel_size`` in mm; ``predict(volume, 1 / voxel_size)`` takes the same factor.
+    with ``voxel_size`` in mm; ``predict(volume, 1 / voxel_size)`` takes the same factor. The published
+    weights are for slices of 320 x 320.
 
     Args:
         num_filters: Channels of the inner network.
@@ -204,7 +208,7 @@ class FastSurferVINN(CompetitiveNetwork):
     facts: ClassVar[Facts] = fastsurfer_facts(
         paper="Henschel, Kügler and Reuter, FastSurferVINN, NeuroImage 251 (2022), 118933",
         citation=CITATIONS["henschel2022fastsurfervinn"],
-        input=scaled_input(7, "any; 320 x 320 as published"),
+        normalisation=divided_by_255(7),
         classes=FASTSURFER,
     )
     first_blocks: ClassVar[tuple[str, ...]] = ("inp_block",)  # one for each modality
@@ -265,6 +269,7 @@ class HypVINN(FastSurferVINN):
     ``HypVINN()(slices, 1 / voxel_size, (1, 0))`` returns class scores (N, H, W, 27) of slices (N, H, W, 14):
     seven of T1, then seven of T2. The weights are (1, 0) for T1 alone and (0, 1) for T2 alone; then pass the
     available slices twice. A pair without a 1, such as the default (0.5, 0.5), selects the learnt weights.
+    The published weights are for slices of 320 x 320.
 
     Args:
         num_classes: 27 for axial and coronal slices as published; sagittal slices have fewer.
@@ -285,7 +290,7 @@ class HypVINN(FastSurferVINN):
     facts: ClassVar[Facts] = fastsurfer_facts(
         paper="Estrada et al., FastSurfer-HypVINN, Imaging Neuroscience 1 (2023)",
         citation=CITATIONS["estrada2023hypvinn"],
-        input=scaled_input(14, "any; 320 x 320 as published"),
+        normalisation=divided_by_255(14),
         modalities=2,
     )
     first_blocks: ClassVar[tuple[str, ...]] = ("m1_inp_block", "m2_inp_block")

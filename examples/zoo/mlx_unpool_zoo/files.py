@@ -16,7 +16,11 @@ from typing import Any
 import mlx.core as mx
 from safetensors import SafetensorError, safe_open
 
+from mlx_unpool.porting.messages import cut, shortened
+
 CHECKSUM = "crc32"  # the metadata key of the checksum
+# The types of arrays in safetensors files that MLX reads.
+TYPES = {"BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64", "F16", "BF16", "F32", "C64"}
 
 
 def save_arrays(path: Path, arrays: Mapping[str, mx.array], metadata: Mapping[str, str] | None = None) -> str:
@@ -35,28 +39,46 @@ def save_arrays(path: Path, arrays: Mapping[str, mx.array], metadata: Mapping[st
 
 
 def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
-    """Read the arrays and the metadata of a safetensors file.
+    """Read the arrays and the metadata of a safetensors file; float64 becomes float32.
 
     Truncated and damaged files are refused. Changed values are detected only in files of ``save_arrays``,
     which have a checksum. Nothing in the file is executed.
 
     Raises:
         OSError: If the file cannot be opened.
-        ValueError: If it is damaged, or not a safetensors file. The message does not have the path.
+        ValueError: If it is damaged, not a safetensors file, or has arrays of a type that is not supported.
+            The message does not have the path.
     """
     path.open("rb").close()  # raises an error with the path
     try:
         # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
-        with safe_open(path, "numpy"):
-            found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
+        with safe_open(path, "numpy") as file:
+            names = file.keys()
+            types = {name: file.get_slice(name).get_dtype() for name in names}
+            if TYPES.issuperset(types.values()):
+                found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
+            else:
+                found = read_float64(file, types)
         mx.eval(found[0])
     except (SafetensorError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
+        reason = shortened(str(error).splitlines()[0])
         raise ValueError(f"it is damaged, or not a safetensors file: {reason}") from None
     arrays, metadata = found
     if metadata.get(CHECKSUM) not in (None, checksum(arrays, metadata)):
         raise ValueError("it is damaged: its checksum does not match its contents.")
     return arrays, metadata
+
+
+def read_float64(file: Any, types: Mapping[str, str]) -> tuple[dict[str, mx.array], dict[str, str]]:
+    """The arrays and the metadata of an opened file with types that MLX does not read."""
+    unknown = sorted({*types.values()} - (TYPES | {"F64"}))
+    if unknown:
+        raise ValueError(
+            f"it has arrays of the type {cut(unknown)}, which is not supported: save as float32."
+        )
+    if "BF16" in types.values():  # which NumPy does not have
+        raise ValueError("it has arrays of the types F64 and BF16: save all as float32.")
+    return {name: mx.array(file.get_tensor(name)) for name in types}, file.metadata() or {}
 
 
 def checksum(arrays: Mapping[str, mx.array], metadata: Mapping[str, str]) -> str:

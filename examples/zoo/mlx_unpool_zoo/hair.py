@@ -19,7 +19,7 @@ from mlx.utils import tree_flatten
 
 from mlx_unpool import MaxPool2d, MaxUnpool2d
 
-from .about import CITATIONS, Facts, Size, scaled_input
+from .about import CITATIONS, Facts, Size, divided_by_255
 from .inputs import classes_of, interpolated
 from .model import Model
 
@@ -131,7 +131,8 @@ class HairSegmenter(Model):
     facts: ClassVar[Facts] = Facts(
         paper="Tkachenka et al., Real-time hair segmentation on mobile GPUs, arXiv:1907.06740 (2019)",
         citation=CITATIONS["tkachenka2019hair"],
-        input=scaled_input(4, "multiples of 32; 512 x 512 as published", 32),
+        normalisation=divided_by_255(4),
+        multiple_of=32,
         classes={2: HAIR},
     )
 

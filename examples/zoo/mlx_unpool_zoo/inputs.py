@@ -39,7 +39,7 @@ def check_input(x: mx.array, kind: str, channels: int, dims: int, smallest: int,
 
 
 def batch_of(
-    images: Any, kind: str, channels: int, dims: int, modalities: int = 0, how: Mapping[str, Any] = {}
+    images: Any, kind: str, channels: int, dims: int, modalities: int = 0, about: Mapping[str, Any] = {}
 ) -> tuple[np.ndarray, bool]:
     """Images as an array (N, ..., channels), and whether there was only one, without an axis N.
 
@@ -48,39 +48,72 @@ def batch_of(
         kind: The name of the model, for errors.
         channels, dims: Of the model.
         modalities: The number of scans in a volume, for a model whose channels are slices; otherwise 0.
-        how: ``about.input`` of the model.
+        about: ``about.input`` of the model.
     """
-    values = array_of(images, "RGB" if channels == 3 else "L", how)
-    is_grey = dims == 2 and (channels == 1 or modalities)
-    if is_grey and values.ndim > 2 and values.shape[-1] in {3, 4} - {channels}:
-        values = grey(values, kind)
-    if channels == 1 and values.shape[-1:] != (1,):
-        values = values[..., None]
-    elif modalities and values.ndim in (3, 4) and values.shape[-1] != channels:
-        around, thickness = [(0, 0)] * 4, channels // modalities
-        around[0] = thickness // 2, (thickness - 1) // 2
-        slices = np.pad(values.reshape(*values.shape[:3], -1), around, "edge")
-        windows = np.lib.stride_tricks.sliding_window_view(slices, thickness, axis=0)
-        values = windows.reshape(*values.shape[:3], -1)
+    values = array_of(images, "RGB" if channels == 3 else "L", about)
+    if dims == 2 and (channels == 1 or modalities):
+        values = grey(values, kind, channels)
+    values = with_channels(values, channels, modalities)
     single = values.ndim == dims + 1
-    values = values[None] if single else values
-    problem = f"the shape {np.shape(values)}"
-    if values.ndim == dims + 2 and values.shape[-1] == channels and values.size:
-        if dims != 2 or values.dtype == np.uint8:
-            return values, single
-        problem = f"{values.dtype} from {values.min()} to {values.max()}"
-        if values.dtype.kind == "f" and 0 <= values.min() <= values.max() <= 1:
-            return values, single
-        if values.dtype.kind == "f" and 0 <= values.min() <= values.max() <= 255:
-            problem += ": divide by 255"
-    shapes = f"([N,] {AXES[dims]}, {channels}){' or a volume' * bool(modalities)}"
-    types = ", of uint8 (0 to 255) or floating-point numbers (0 to 1)" * (dims == 2)
-    problem += '. Pass a Pillow image, or its .convert("RGB")' * (dims == 2 and channels == 3)
-    raise ValueError(f"[{kind}] 'images' must be {shapes}{types}, but got {problem}.")
+    if single:
+        values = values[None]
+    if problem := problem_with(values, channels, dims):
+        allowed, hint = allowed_images(channels, dims, modalities)
+        raise ValueError(f"[{kind}] 'images' must be {allowed}, but got {problem}{hint}.")
+    return values, single
 
 
-def grey(values: np.ndarray, kind: str) -> np.ndarray:
-    """Pictures (..., 3) or (..., 4), whose channels must be equal and opaque, with one channel."""
+def with_channels(values: np.ndarray, channels: int, modalities: int) -> np.ndarray:
+    """Images with an axis of one channel, or the slices of a volume with their neighbours as channels."""
+    if channels == 1 and values.shape[-1:] != (1,):
+        return values[..., None]
+    if modalities and values.ndim in (3, 4) and values.shape[-1] != channels:
+        return with_neighbours(values, channels // modalities)
+    return values
+
+
+def with_neighbours(volume: np.ndarray, thickness: int) -> np.ndarray:
+    """Slices (N, H, W[, scans]) with as many neighbours as channels, for each scan one after the other."""
+    around = [(0, 0)] * 4
+    around[0] = thickness // 2, (thickness - 1) // 2
+    slices = np.pad(volume.reshape(*volume.shape[:3], -1), around, "edge")
+    windows = np.lib.stride_tricks.sliding_window_view(slices, thickness, axis=0)
+    return windows.reshape(*volume.shape[:3], -1)
+
+
+def problem_with(values: np.ndarray, channels: int, dims: int) -> str:
+    """Why a batch of images is refused, or ""."""
+    if values.ndim != dims + 2 or values.shape[-1] != channels or not values.size:
+        return f"the shape {values.shape}"
+    if dims != 2 or values.dtype == np.uint8 or is_up_to(1, values):
+        return ""
+    hint = ": divide by 255" if is_up_to(255, values) else ""
+    return f"{values.dtype} from {values.min()} to {values.max()}{hint}"
+
+
+def is_up_to(largest: int, values: np.ndarray) -> bool:
+    """Whether values are floating-point numbers from 0 to a number."""
+    return values.dtype.kind == "f" and bool(0 <= values.min() <= values.max() <= largest)
+
+
+def allowed_images(channels: int, dims: int, modalities: int) -> tuple[str, str]:
+    """The shapes and types of images that a model accepts, for an error, and a hint for RGB images."""
+    shapes = f"([N,] {AXES[dims]}, {channels})"
+    if modalities:
+        shapes += " or a volume"
+    if dims != 2:
+        return shapes, ""
+    hint = '. Pass a Pillow image, or its .convert("RGB")' if channels == 3 else ""
+    return f"{shapes}, of uint8 (0 to 255) or floating-point numbers (0 to 1)", hint
+
+
+def grey(values: np.ndarray, kind: str, channels: int) -> np.ndarray:
+    """Pictures (..., 3) or (..., 4), whose channels must be equal and opaque, without channels.
+
+    Arrays of other shapes, which have no colours or as many channels as the model, are returned as they are.
+    """
+    if values.ndim < 3 or values.shape[-1] not in {3, 4} - {channels}:
+        return values
     opaque = 255 if values.dtype == np.uint8 else 1
     if (values[..., :3] == values[..., :1]).all() and (values[..., 3:] == opaque).all():
         return values[..., 0]
@@ -90,22 +123,23 @@ def grey(values: np.ndarray, kind: str) -> np.ndarray:
     )
 
 
-def normalised(values: np.ndarray, dims: int, multiple: int, how: Any) -> np.ndarray:
+def normalised(values: np.ndarray, dims: int, multiple: int, normalisation: Any) -> np.ndarray:
     """A batch padded with its edges to a multiple of a size and, with a normalisation, scaled: float32."""
     beyond = [(0, 0), *((0, -size % multiple) for size in values.shape[1:-1]), (0, 0)]
     values = np.pad(values, beyond, "edge")
     if dims == 2 and values.dtype != np.uint8:
         values = values * 255.0
-    if how:
-        values = (values * how["scale"] - np.array(how["mean"])) / np.array(how["std"])
+    if normalisation:
+        mean, std = np.array(normalisation["mean"]), np.array(normalisation["std"])
+        values = (values * normalisation["scale"] - mean) / std
     return values.astype(np.float32)
 
 
 def classes_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
     """The classes with the highest scores for a padded picture of a size, scaled to the size ``wanted``."""
     kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
-    found = np.array(mx.argmax(scores, axis=-1).astype(kind))
-    return nearest(found[tuple(map(slice, size[:-1]))], wanted[:-1])
+    classes = np.array(mx.argmax(scores, axis=-1).astype(kind))
+    return nearest(classes[tuple(map(slice, size[:-1]))], wanted[:-1])
 
 
 def nearest(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
@@ -154,7 +188,7 @@ def reduced_shape(shape: Sequence[int], side: int) -> list[int]:
     return [round(n / scale) for n in shape[:2]]
 
 
-def in_range(values: np.ndarray, how: Mapping[str, Any] = {}) -> np.ndarray:
+def in_range(values: np.ndarray, about: Mapping[str, Any] = {}) -> np.ndarray:
     """Values of more than 8 bits as uint8, of which 0 to 255 are those of a model with ``about.input``.
 
     ``range`` says which values become 0 and 255; values outside are clipped. A model without it takes 0 to
@@ -163,11 +197,11 @@ def in_range(values: np.ndarray, how: Mapping[str, Any] = {}) -> np.ndarray:
     Raises:
         ValueError: If values are not finite, or there is no ``range`` and they are outside.
     """
-    white = how.get("white_level") or (1 if values.dtype.kind == "f" else 65535)
-    low, high = how.get("range") or (0, white)
+    white = about.get("white_level") or (1 if values.dtype.kind == "f" else 65535)
+    low, high = about.get("range") or (0, white)
     values = values.astype(np.float32)
     least, most = values.min(), values.max()
-    within = low <= least <= most <= high or ("range" in how and bool(np.isfinite(least + most)))
+    within = low <= least <= most <= high or ("range" in about and bool(np.isfinite(least + most)))
     if not within:  # or NaN
         hint = ". Divide by 255" if white == 1 and 0 <= least <= most <= 255 else ""
         raise ValueError(
@@ -176,14 +210,10 @@ def in_range(values: np.ndarray, how: Mapping[str, Any] = {}) -> np.ndarray:
     return ((values - low) * (255 / (high - low))).round().clip(0, 255).astype(np.uint8)
 
 
-def array_of(images: Any, mode: str, how: Mapping[str, Any] = {}) -> np.ndarray:
+def array_of(images: Any, mode: str, about: Mapping[str, Any] = {}) -> np.ndarray:
     """Arrays of any framework, pictures of Pillow as uint8 in a mode, or a list of either."""
     if isinstance(images, list | tuple):
-        arrays = [array_of(image, mode, how) for image in images]
-        if len({array.shape for array in arrays}) != 1:
-            sizes = cut([str(array.shape) for array in arrays])
-            raise ValueError(f"'images' must be one or more images of the same shape, but got [{sizes}].")
-        return np.stack(arrays)
+        return np.stack(of_one_shape([array_of(image, mode, about) for image in images]))
     if images is None:
         raise TypeError("'images' must be a Pillow image or an array, but got None: the file was not read.")
     if isinstance(images, str | Path):
@@ -192,16 +222,30 @@ def array_of(images: Any, mode: str, how: Mapping[str, Any] = {}) -> np.ndarray:
             f"'images' must be a Pillow image or an array, not a path: use PIL.Image.open({path!r})."
         )
     if hasattr(images, "convert"):
-        if images.mode[0] in "IF":  # Pillow would clip the values to 255
-            images = Image.fromarray(in_range(np.asarray(images), how))
-        elif "range" in how:
-            raise ValueError(
-                f"'images' must have more than 8 bits, as those of the training, but got a Pillow image of "
-                f"mode {images.mode}. For colours of 16 bits, of which Pillow keeps 8, pass an array: "
-                "mlx_unpool_zoo.data.pictures.read_picture(path, model)."
-            )
-        elif any("16" in str(tile[3]) for tile in getattr(images, "tile", ())):
-            warn("Pillow keeps 8 of the 16 bits of the colours of this image.")
-        images = images.convert(mode)
-    is_bfloat16 = isinstance(images, mx.array) and images.dtype == mx.bfloat16
-    return np.asarray(images.astype(mx.float32) if is_bfloat16 else images)
+        return array_of_picture(images, mode, about)
+    if isinstance(images, mx.array) and images.dtype == mx.bfloat16:
+        images = images.astype(mx.float32)
+    return np.asarray(images)
+
+
+def of_one_shape(arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """The arrays, if there are any and all have the same shape."""
+    if len({array.shape for array in arrays}) != 1:
+        sizes = cut([str(array.shape) for array in arrays])
+        raise ValueError(f"'images' must be one or more images of the same shape, but got [{sizes}].")
+    return arrays
+
+
+def array_of_picture(picture: Any, mode: str, about: Mapping[str, Any]) -> np.ndarray:
+    """A picture of Pillow as uint8 in a mode."""
+    if picture.mode[0] in "IF":  # Pillow would clip the values to 255
+        picture = Image.fromarray(in_range(np.asarray(picture), about))
+    elif "range" in about:
+        raise ValueError(
+            f"'images' must have more than 8 bits, as those of the training, but got a Pillow image of mode "
+            f"{picture.mode}. For colours of 16 bits, of which Pillow keeps 8, pass an array: "
+            "mlx_unpool_zoo.data.pictures.read_picture(path, model)."
+        )
+    elif any("16" in str(tile[3]) for tile in getattr(picture, "tile", ())):
+        warn("Pillow keeps 8 of the 16 bits of the colours of this image.")
+    return np.asarray(picture.convert(mode))

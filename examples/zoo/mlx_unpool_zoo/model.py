@@ -18,14 +18,16 @@ from typing_extensions import Self
 
 import mlx_unpool
 from mlx_unpool.porting import convert_state_dict
-from mlx_unpool.porting.messages import cut, warn
-from mlx_unpool.porting.names import without_additions
+from mlx_unpool.porting.messages import cut, shortened, warn
+from mlx_unpool.porting.names import without_prefixes
 from mlx_unpool.porting.state_dicts import Differences, Strict
 
 from . import inputs, saving
 from .about import About, ConfigFile, Facts, arguments_of, check_about, naming
-from .checkpoints import arrays_of, config_of, read_checkpoint, state_of
-from .published import PUBLISHED, cache_of, downloaded
+from .checkpoints import read_checkpoint
+from .model_card import model_card
+from .published import INCLUDED, PUBLISHED, cache_of, downloaded
+from .state_dicts import arrays_of, config_of, state_of
 
 MODELS: dict[str, type[Any]] = {}  # by model_type
 DTYPES = {name: getattr(mx, name) for name in ("float32", "float16", "bfloat16", "float64")}
@@ -38,19 +40,11 @@ class Model(nn.Module):
 
     Attributes:
         config: Arguments of the model, with defaults.
+        about: Information that is saved with the model, such as its classes; see ``About``.
+        facts: What is known about the network, whatever its weights.
         channels, dims: Channels and spatial dimensions of inputs.
         smallest, multiple: Each spatial size is at least ``smallest`` and a multiple of ``multiple``.
         picture_channels: Channels of the images that ``predict`` accepts; inputs may have further ones.
-        about: Information saved with the model; setting an invalid entry raises ValueError.
-        about.input: ``planes`` (channels), ``size`` (supported sizes, as text), ``multiple_of`` (sizes are
-            padded to a multiple of it), ``normalisation`` (None, or ``scale``, ``mean`` and ``std``), after
-            training ``side`` (see ``Model.predict``) and ``range`` (see ``Model.preprocess``).
-        about.classes: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label``
-            (its number in masks).
-        about.plane: ``"axial"``, ``"coronal"``, ``"sagittal"`` or None.
-        about.base_model: The original model on the Hugging Face Hub, "owner/name".
-        about.paper, about.source, about.converter: Texts for the model card.
-        about.licence, about.licence_link, about.licence_text: The licence of the weights, for the card.
     """
 
     model_type: ClassVar[str]
@@ -86,9 +80,8 @@ class Model(nn.Module):
         super().__init__()
         self.channels, self.dims, self.smallest, self.multiple = channels, dims, smallest, multiple
         self.picture_channels = picture_channels or channels
-        facts, entries = self.facts, {"planes": channels} | self.facts.input
-        classes = facts.classes.get(self.config["num_classes"], [])
-        self.about = About(paper=facts.paper, input=entries, classes=classes)  # copies of these
+        classes = self.facts.classes.get(self.config["num_classes"], [])
+        self.about = About(input={"normalisation": self.facts.normalisation}, classes=classes)  # copies
 
     def check_about(self) -> None:
         """Raise ValueError if an entry of ``about`` is invalid or does not fit the model."""
@@ -151,26 +144,27 @@ class Model(nn.Module):
         self, made_of: Callable[..., np.ndarray], images: Any, args: Any, kwargs: Any
     ) -> np.ndarray:
         """What a function makes of the scores of each image, its size for the model and its own size."""
-        (values, single), found = self._batch(images), []
+        values, single = self._batch(images)
+        results = []
         # A change of the mode would affect other threads that use the model.
         training = any(module.training for module in self.modules())
         model: Any = inputs.copied(self).eval() if training else self
         for image in values:
             small = inputs.reduced(image, self.about.input.get("side"))
             scores = model(model._normalised(small[None]), *args, **kwargs)
-            found.append(made_of(scores[0], small.shape, image.shape))
-        return found[0] if single else np.stack(found)
+            results.append(made_of(scores[0], small.shape, image.shape))
+        return results[0] if single else np.stack(results)
 
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
         """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
         self.check_about()
-        kind, how = type(self).__name__, self.about.input
-        return inputs.batch_of(images, kind, self.picture_channels, self.dims, self.facts.modalities, how)
+        kind, modalities = type(self).__name__, self.facts.modalities
+        return inputs.batch_of(images, kind, self.picture_channels, self.dims, modalities, self.about.input)
 
     def _normalised(self, values: np.ndarray) -> mx.array:
         """A batch as the model was trained on it, padded with its edges to a multiple of the size."""
-        multiple, how = self.about.input.get("multiple_of", 1), self.about.input.get("normalisation")
-        values = inputs.normalised(values, self.dims, multiple, how)
+        normalisation = self.about.input.get("normalisation")
+        values = inputs.normalised(values, self.dims, self.facts.multiple_of, normalisation)
         parameters = dict(tree_flatten(self.parameters())).values()
         dtype = next(v.dtype for v in parameters if mx.issubdtype(v.dtype, mx.floating))
         return mx.array(values).astype(dtype)
@@ -191,13 +185,14 @@ class Model(nn.Module):
         local_files_only: bool = False,
         **arguments: Any,
     ) -> Self:
-        """Load a model in evaluation mode, from a folder, the Hugging Face Hub, or published weights.
+        """Load a model in evaluation mode, from a folder, the Hugging Face Hub, or by the name of weights.
 
         Published weights, which are downloaded from their authors, are checked and converted at the first
         call; their licence and source are printed and stored in ``about``.
 
         Args:
-            path_or_hub_id: A folder, "owner/name" on the Hub, or published weights: "hair", "relaynet".
+            path_or_hub_id: A folder, "owner/name" on the Hub, "digits" for the small SegNet in this package,
+                or published weights: "hair", "relaynet".
             dtype: Type of parameters and inputs: ``"float32"``, ``"float16"``, ``"bfloat16"`` or
                 ``"float64"``. Default: as in the file.
             strict: Whether the file must have exactly the parameters of the model. If False, missing ones
@@ -206,7 +201,7 @@ class Model(nn.Module):
             revision, token, cache_dir, local_files_only: As for ``huggingface_hub.snapshot_download``. The
                 default folder for published weights is that of the environment variable MLX_UNPOOL_CACHE,
                 or else ``mlx_unpool`` in the user's folder for caches.
-            **arguments: Arguments of the model that replace those in ``config.json``.
+            **arguments: Arguments of the model that replace those with which it was saved.
 
         Raises:
             OSError: If there is no such repository, a download fails, or a file is missing.
@@ -214,47 +209,65 @@ class Model(nn.Module):
                 is no such folder and the name is not of the form "owner/name".
         """
         folder, name = Path(path_or_hub_id), str(path_or_hub_id)
-        if not folder.is_dir() and name in PUBLISHED:
+        if folder.is_dir():
+            pass
+        elif name in INCLUDED:
+            folder = INCLUDED[name]
+        elif name in PUBLISHED:
             folder = published_folder(name, cache_of(cache_dir), local_files_only)
-        elif not folder.is_dir():
+        else:
             options = {"cache_dir": cache_dir, "local_files_only": local_files_only}
             folder = saving.hub_folder(name, revision=revision, token=token, **options)
-        weights, metadata, file, licence = saving.read_folder(folder)
-        with naming(folder / saving.CONFIG):
-            model = cls._created(file, arguments)
-        model.about.licence_text = licence
+        saved = saving.read_folder(folder)
+        with naming(saved.config_file):
+            model = cls._created(saved.config, arguments)
+        model.about.licence_text = saved.licence
         with naming(folder / saving.WEIGHTS):
-            if metadata.get("format") == "pt":  # published for PyTorch
-                weights = model.sanitize(weights, strict=strict)
-            if how := file.quantization:
-                nn.quantize(model, class_predicate=lambda path, _: how.get(path, False))
-            model.set_weights(weights, dtype, strict, ignore_mismatched_sizes)
+            model._set_saved_weights(saved, dtype, strict, ignore_mismatched_sizes)
         return model
 
     @classmethod
-    def _created(cls, file: ConfigFile, arguments: dict[str, Any]) -> Self:
-        """A new model as described by the content of config.json, before it is quantised."""
-        if file.model_extra:
-            warn(f"Unknown keys of config.json: {[*file.model_extra]}")
-        kinds = {name: kind for name, kind in MODELS.items() if issubclass(kind, cls)}
-        if file.model_type not in kinds:
-            kind = getattr(MODELS.get(file.model_type), "__name__", "")
-            raise ValueError(
-                f"'model_type' must be one of {', '.join(kinds)}, but got {file.model_type!r}"
-                + f": use {kind}.from_pretrained, or from_pretrained of mlx_unpool_zoo." * bool(kind)
-            )
-        model = kinds[file.model_type](**file.config | arguments)
+    def _created(cls, saved: ConfigFile, arguments: dict[str, Any]) -> Self:
+        """A new model with a saved configuration, before it is quantised."""
+        if saved.model_extra:
+            warn(f"Unknown keys of {saving.CONFIG}: {cut([*saved.model_extra])}")
+        kind = cls._kind_of(saved.model_type)
+        model = kind(**saved.config | arguments)
+        defaults, entries = model.about.model_dump(), saved.entries_of_about()
         if "num_classes" in arguments:  # a new head
-            file.about.pop("classes", None)
-        defaults = model.about.model_dump()
-        if isinstance(entries := file.about.get("input", {}), dict):
-            file.about["input"] = defaults["input"] | entries
-        model.about = About(**defaults | file.about)
+            entries.pop("classes", None)
+        if isinstance(entries.get("input", {}), dict):
+            entries["input"] = defaults["input"] | entries.get("input", {})
+        model.about = About(**defaults | entries)
         model.check_about()
         layers = dict(model.named_modules())
-        if bad := [n for n in file.quantization if not hasattr(layers.get(n), "to_quantized")]:
-            raise ValueError(f"'quantization' must name Linear layers, but got {cut(bad)}.")
+        if wrong := [name for name in saved.quantization if not hasattr(layers.get(name), "to_quantized")]:
+            raise ValueError(f"'quantization' must name Linear layers, but got {cut(wrong)}.")
         return model
+
+    @classmethod
+    def _kind_of(cls, model_type: str) -> type[Self]:
+        """The class of models with this ``model_type``, which must be this one or derived from it."""
+        kinds = {name: kind for name, kind in MODELS.items() if issubclass(kind, cls)}
+        if model_type in kinds:
+            return kinds[model_type]
+        hint = ""
+        if model_type in MODELS:
+            name = MODELS[model_type].__name__
+            hint = f": use {name}.from_pretrained, or from_pretrained of mlx_unpool_zoo."
+        got = shortened(repr(model_type))
+        raise ValueError(f"'model_type' must be one of {', '.join(kinds)}, but got {got}{hint}")
+
+    def _set_saved_weights(
+        self, saved: saving.SavedModel, dtype: Any, strict: bool, ignore_mismatched_sizes: bool
+    ) -> None:
+        """Set the weights in a file, after quantising the layers that are quantised there."""
+        weights, quantized = saved.weights, saved.config.quantization
+        if saved.metadata.get("format") == "pt":  # published for PyTorch
+            weights = self.sanitize(weights, strict=strict)
+        if quantized:
+            nn.quantize(self, class_predicate=lambda name, _: quantized.get(name, False))
+        self.set_weights(weights, dtype, strict, ignore_mismatched_sizes)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Save the model as a folder with weights, configuration, model card and licence.
@@ -290,7 +303,7 @@ class Model(nn.Module):
 
     def model_card(self) -> Any:
         """A model card with the Hub's metadata and all facts that a user of the weights needs."""
-        return saving.model_card(type(self), self.config, self.about)
+        return model_card(type(self), self.config, self.about)
 
     # Weights.
 
@@ -314,18 +327,18 @@ class Model(nn.Module):
         try:
             cls.config_of(state)
         except KeyError as error:  # the name of a parameter
-            state = without_additions(state, [str(error.args[0])])
+            state = without_prefixes(state, [str(error.args[0])])
         except (IndexError, ValueError):
             pass  # explained below
         try:
             model = cls._inferred(state, published, arguments)
-            model.about.converter = f"mlx_unpool {mlx_unpool.__version__}"
             table = cls.facts.published_classes.get(model.config["num_classes"], [])
             model.about.classes = model.about.classes or table
             model.set_weights(model.sanitize(state, strict=strict), dtype, strict)
         except (ValueError, TypeError) as error:
-            hint = f" The names must be those of {cls.facts.names_of}." * bool(cls.facts.names_of)
-            hint = hint if re.search("missing: |not used: ", str(error)) else ""
+            hint = ""
+            if cls.facts.names_of and re.search("missing: |not used: ", str(error)):
+                hint = f" The names must be those of {cls.facts.names_of}."
             raise ValueError(f"{error}{hint}") from None
         return model
 
@@ -382,36 +395,48 @@ class Model(nn.Module):
     ) -> None:
         """Set all parameters, change to evaluation mode, and evaluate, because MLX cannot export lazily
         loaded arrays. The arguments are as for ``Model.from_pretrained``, whose errors this raises."""
-        differences, own = Differences(), dict(tree_flatten(self.parameters()))
-        fitting = {}
+        own = dict(tree_flatten(self.parameters()))
+        fitting = self._fitting(weights, own, strict, ignore_mismatched_sizes)
+        if new := [name for name in own if name not in fitting]:
+            warn(f"Parameters with new random values: {cut(new)}")
+        if unused := [name for name in weights if name not in own]:
+            warn(f"Parameters that are ignored: {cut(unused)}")
+        self.load_weights(list(fitting.items()), strict=False)
+        if dtype is not None:
+            self.set_dtype(dtype_of(dtype))
+        self.check_finite()
+        self.eval()
+
+    def _fitting(
+        self, weights: Mapping[str, mx.array], own: Mapping[str, mx.array], strict: bool | str, any_size: bool
+    ) -> dict[str, mx.array]:
+        """The weights that can replace the model's own parameters; an error if others are not allowed."""
+        differences, fitting = Differences(), {}
         for name, parameter in own.items():
             if name not in weights:
                 differences.missing.append(name)
             elif differences.fits(name, weights[name], parameter.shape, parameter.dtype):
                 fitting[name] = weights[name]
         differences.unused = [name for name in weights if name not in own]
-        if ignore_mismatched_sizes:
+        if any_size:
             differences.shapes = []
         hint = "ignore_mismatched_sizes=True gives these parameters new random values."
         differences.check(type(self).__name__, strict, hint)
-        if new := [name for name in own if name not in fitting]:
-            warn(f"Parameters with new random values: {cut(new)}")
-        if differences.unused:
-            warn(f"Parameters that are ignored: {cut(differences.unused)}")
-        self.load_weights(list(fitting.items()), strict=False)
-        if dtype is not None:
-            wanted = DTYPES.get(dtype) if isinstance(dtype, str) else dtype
-            if not isinstance(wanted, mx.Dtype) or wanted not in DTYPES.values():
-                raise ValueError(f"'dtype' must be one of {', '.join(DTYPES)} but got {dtype!r}.")
-            self.set_dtype(wanted)
-        self.check_finite()
-        self.eval()
+        return fitting
 
     def check_finite(self) -> None:
         """Raise ValueError if a weight is NaN or infinite. Evaluates the weights."""
         parameters = dict(tree_flatten(self.parameters()))
         if bad := [name for name, value in parameters.items() if not mx.isfinite(value).all()]:
             raise ValueError(f"the weights must be finite, but these are not: {cut(bad)}")
+
+
+def dtype_of(name: mx.Dtype | str) -> mx.Dtype:
+    """The type of parameters with a name such as "float16". Types of MLX are returned as they are."""
+    dtype = DTYPES.get(name) if isinstance(name, str) else name
+    if not isinstance(dtype, mx.Dtype) or dtype not in DTYPES.values():
+        raise ValueError(f"'dtype' must be one of {', '.join(DTYPES)} but got {name!r}.")
+    return dtype
 
 
 from_pretrained = Model.from_pretrained  # a model of any type
@@ -434,6 +459,6 @@ def published_folder(name: str, cache: Path, local_files_only: bool) -> Path:
         model.about.source, model.about.licence = entry.source, entry.licence
         model.about.licence_link = entry.licence_link
         model.save_pretrained(folder)
-        said = f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})"
-        print(said, model.facts.notice, sep=". " * bool(model.facts.notice), file=sys.stderr)
+        origin = f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})"
+        print(". ".join(filter(None, (origin, model.facts.notice))), file=sys.stderr)
     return folder

@@ -22,6 +22,7 @@ DTYPES = {f"torch.{name}Storage": np.dtype(f"<{code}") for name, code in TYPES.i
 DTYPES |= {f"torch.uint{bits}": np.dtype(f"<u{bits // 8}") for bits in (16, 32, 64)}  # in untyped storages
 DTYPES |= {"torch.BFloat16Storage": BFLOAT16, "torch.storage.UntypedStorage": np.dtype("u1")}
 LIMIT = 2**20  # of the opcodes and the arguments of functions in a file
+AS_FLOAT32 = "Save it as float32: tensor.float(), or tensor.dequantize() if it is quantized."
 
 
 class Unreadable(ValueError):
@@ -29,7 +30,10 @@ class Unreadable(ValueError):
 
 
 class Foreign:
-    """A class or a function that a file names, or an object of it: its name and its state."""
+    """A class or a function that a file names, or an object of it: its name and its state.
+
+    A tensor of a kind that is not supported is one, too.
+    """
 
     __slots__ = ("kind", "place", "state")
 
@@ -123,10 +127,10 @@ class Reader:
         if saved[0] == "module":  # before PyTorch 1.6, with its source
             return saved[1]
         name, kind, key, _, count, *view = saved
-        dtype = DTYPES.get(getattr(kind, "kind", ""))
-        valid = name == "storage" and dtype and type(key) in (str, int) and type(count) is int and count >= 0
-        if not (valid and self.storage_of):
+        is_valid = name == "storage" and type(key) in (str, int) and are_sizes(count)
+        if not is_valid or not self.storage_of:
             raise Unreadable("it is damaged: a tensor has no valid storage.")
+        dtype = storage_type(kind)
         if (key, dtype) not in self.storages:
             self.storages[key, dtype] = self.storage_of(key, dtype, count)
         first = view[0][1] if view and view[0] else 0  # of a part, in a file before PyTorch 0.4
@@ -149,29 +153,65 @@ def number_type(code: str, order: Any) -> np.dtype | None:
     return np.dtype(code).newbyteorder(">" if order == ">" else "<") if is_number else None
 
 
+def storage_type(kind: Any) -> np.dtype:
+    """The type of the elements of a storage, for the class that the file names."""
+    name = getattr(kind, "kind", "")
+    if name not in DTYPES:
+        raise Unreadable(f"it has a tensor with a {name[:99]}, which is not supported. {AS_FLOAT32}")
+    return DTYPES[name]
+
+
 def tensor(
-    _: Reader, storage: Any, offset: Any, shape: Any, strides: Any, *options: Any, dtype: Any = None
-) -> Any:
-    """A view of a storage."""
+    _: Reader, storage: Any, offset: Any, shape: Any, strides: Any,
+    requires_grad: Any = None, hooks: Any = None, options: Any = None,
+) -> Any:  # fmt: skip
+    """A view of a storage with elements of one type."""
+    check_options(options)
+    return view_of(storage, offset, shape, strides)
+
+
+def tensor_of_type(
+    _: Reader, storage: Any, offset: Any, shape: Any, strides: Any,
+    requires_grad: Any, hooks: Any, kind: Any, options: Any = None,
+) -> Any:  # fmt: skip
+    """A view of a storage of bytes, for the types that PyTorch added later."""
+    check_options(options)
+    if kind.kind not in DTYPES:
+        return Foreign(f"a tensor of {kind.kind}")
+    return view_of(storage, offset, shape, strides, DTYPES[kind.kind])
+
+
+def check_options(options: Any) -> None:
+    """Raise an error if PyTorch would change the numbers of a storage when it reads a tensor."""
+    changes = [name for name, value in (options or {}).items() if value]
+    if changes:
+        raise Unreadable(
+            f"it has a tensor with the option {changes[0]!r} of PyTorch, which is not supported. Save "
+            "tensor.resolve_conj().resolve_neg().clone() instead of each tensor."
+        )
+
+
+def view_of(storage: Any, offset: Any, shape: Any, strides: Any, dtype: np.dtype | None = None) -> Any:
+    """A view of a storage. The offset and the strides are in elements."""
     if not isinstance(storage, Storage) or storage.flat is None:
         return Foreign("torch.Tensor")
-    flat, numbers = storage.flat, (storage.first, offset, *shape, *strides)
-    if any(type(n) is not int or n < 0 for n in numbers) or len(shape) != len(strides):
+    if not are_sizes(storage.first, offset, *shape, *strides) or len(shape) != len(strides):
         raise Unreadable("it is damaged: a tensor has no valid shape and strides.")
-    start, dtype = storage.first + offset, dtype or flat.dtype
+    flat, dtype = storage.flat, dtype or storage.flat.dtype
     if 0 in shape:
         return np.empty(shape, dtype)
-    size = dtype.itemsize
-    if start + sum((n - 1) * step for n, step in zip(shape, strides)) >= flat.nbytes // size:
+    start = storage.first + offset
+    last = start + sum((n - 1) * step for n, step in zip(shape, strides))
+    if last >= flat.nbytes // dtype.itemsize:
         end = f"beyond its storage of {flat.size:,} elements."
         raise Unreadable(f"it is damaged: a tensor {shape} reaches {end}")
+    size = dtype.itemsize
     return np.ndarray(shape, dtype, flat, start * size, [step * size for step in strides])
 
 
-def tensor_of_type(reader: Reader, *arguments: Any) -> Any:
-    """A view of a storage of bytes. The type follows the shape, the strides and two options."""
-    dtype = DTYPES.get(arguments[6].kind)
-    return tensor(reader, *arguments, dtype=dtype) if dtype else Foreign("torch.Tensor")
+def are_sizes(*numbers: Any) -> bool:
+    """Whether all are integers, and none is negative."""
+    return all(type(number) is int and number >= 0 for number in numbers)
 
 
 def dict_of(items: list[Any]) -> dict[Any, Any]:

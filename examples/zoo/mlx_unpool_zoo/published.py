@@ -60,6 +60,10 @@ ENCODERS = {
 }
 
 
+# Trained networks in this package, by name.
+INCLUDED = {"digits": Path(__file__).with_name("digits")}
+
+
 def cache_of(cache_dir: str | Path | None = None) -> Path:
     """``cache_dir``, the folder of the variable MLX_UNPOOL_CACHE, or the user's folder for caches."""
     return Path(cache_dir or os.environ.get("MLX_UNPOOL_CACHE") or pooch.os_cache("mlx_unpool"))
@@ -76,29 +80,48 @@ def downloaded(name: str, entry: Published, cache: Path, offline: bool = False) 
     Raises:
         OSError: If the file can be neither read nor downloaded.
     """
-    path, problems = file_of(name, entry, cache), []
-    if path.is_file() and pooch.file_hash(path).startswith(entry.sha256):
+    path = file_of(name, entry, cache)
+    if path.is_file() and has_digest(path, entry):
         return path
     by_hand = f"If you have the file, save it as {path}."
     if offline or constants.HF_HUB_OFFLINE:
+        where = f"not in {cache}"
+        if path.is_file():
+            where = f"not in {path}, whose SHA-256 differs: it is incomplete or another file"
         raise OSError(
-            f"the weights {name!r} are not in {cache}, and downloads are switched off. They are at "
+            f"the weights {name!r} are {where}, and downloads are switched off. They are at "
             f"{entry.addresses[0]}. {by_hand}"
         )
+    problems = []
     for address in entry.addresses:
         if entry.megabytes:
             print(f"{name}: downloading {entry.megabytes} MB from {address}", file=sys.stderr, flush=True)
         try:
-            with replacing(path) as partial:
-                pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=30)(address, partial, None)
-                if not pooch.file_hash(partial).startswith(entry.sha256):
-                    raise ValueError("the file was changed, its SHA-256 is another one")
+            download(address, path, entry)
             return path
-        except RequestException as error:
-            said = type(error).__name__ if error.response is None else str(error.response.status_code)
-        except ValueError as error:
-            said = str(error)
+        except (RequestException, ValueError) as error:
+            problem = in_words(error)
         except OSError as error:
             raise OSError(f"the weights {name!r} cannot be saved in {cache}: {error}") from None
-        problems.append(f"{address}: {said}")
+        problems.append(f"{address}: {problem}")
     raise OSError(f"the weights {name!r} cannot be downloaded: {'; '.join(problems)}. {by_hand}")
+
+
+def in_words(error: Exception) -> str:
+    """What went wrong in a download: a status of the server such as 404, a kind of error, or a text."""
+    if not isinstance(error, RequestException):
+        return str(error)
+    return type(error).__name__ if error.response is None else str(error.response.status_code)
+
+
+def has_digest(path: Path, entry: Published) -> bool:
+    """Whether a file has the SHA-256 of an entry."""
+    return pooch.file_hash(path).startswith(entry.sha256)
+
+
+def download(address: str, path: Path, entry: Published) -> None:
+    """Download a file. Raise ValueError if it is another one than that of the entry."""
+    with replacing(path) as partial:
+        pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=30)(address, partial, None)
+        if not has_digest(partial, entry):
+            raise ValueError("the file was changed, its SHA-256 is another one")

@@ -15,7 +15,7 @@ import mlx.nn as nn
 import numpy as np
 from pydantic import Field
 
-from .about import CITATIONS, RESEARCH, Facts, Size, scaled_input
+from .about import CITATIONS, RESEARCH, Facts, Size, divided_by_255
 from .layers import BatchNorm
 from .stages import Stages
 
@@ -98,7 +98,8 @@ class DenseBlock(nn.Module):
 class QuickNAT(Stages):
     """QuickNAT: densely connected blocks, four pooling and four unpooling layers; slices of any size.
 
-    ``QuickNAT()(slices)`` returns class scores (N, H, W, 33) of slices (N, H, W, 1).
+    ``QuickNAT()(slices)`` returns class scores (N, H, W, 33) of slices (N, H, W, 1). The published weights
+    are for slices of 256 x 256 at 1 mm.
 
     Args:
         num_classes: Number of classes.
@@ -125,7 +126,7 @@ class QuickNAT(Stages):
     facts: ClassVar[Facts] = Facts(
         paper="Roy et al., QuickNAT, NeuroImage 186 (2019), 713-727",
         citation=CITATIONS["roy2019quicknat"],
-        input=scaled_input(1, "any; 256 x 256 slices of 1 mm as published"),
+        normalisation=divided_by_255(1),
         names_of="ai-med/quickNAT_pytorch",
         notice=RESEARCH,
         modalities=1,

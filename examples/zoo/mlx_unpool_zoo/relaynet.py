@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from .about import CITATIONS, Facts, Size, scaled_input
+from .about import CITATIONS, Facts, Size, divided_by_255
 from .layers import BatchNorm, statistics_of
 from .stages import Stages
 
@@ -61,7 +61,8 @@ class ReLayNet(Stages):
     """ReLayNet: three pooling and three unpooling layers, for the layers of the retina in OCT scans.
 
     ``ReLayNet()(scans)`` returns class scores (N, H, W, 9) of upright grey scans (N, H, W, 1) with values
-    from 0 to 1, H and W multiples of 8. The classes are in the order from top to bottom.
+    from 0 to 1, H and W multiples of 8. The classes are in the order from top to bottom. The published
+    weights are for scans of 512 x 512.
 
     Args:
         num_classes: Number of classes.
@@ -85,7 +86,8 @@ class ReLayNet(Stages):
     facts: ClassVar[Facts] = Facts(
         paper="Guha Roy et al., ReLayNet, Biomedical Optics Express 8 (2017), 3627-3642",
         citation=CITATIONS["roy2017relaynet"],
-        input=scaled_input(1, "multiples of 8; 512 x 512 as published", 8),
+        normalisation=divided_by_255(1),
+        multiple_of=8,
         names_of="ai-med/relaynet_pytorch",
         notice="Not for clinical use; one scan was compared.",
         cpu_notice="On a CPU a scan of 512 x 512 takes 70 to 100 seconds and 3.5 GB of memory.",

@@ -91,7 +91,7 @@ class SegNet(Model):
     facts: ClassVar[Facts] = Facts(
         paper="Badrinarayanan, Kendall and Cipolla, SegNet, IEEE TPAMI 39 (2017), 2481-2495",
         citation=CITATIONS["badrinarayanan2017segnet"],
-        input={"size": "any", "multiple_of": 1, "normalisation": IMAGENET},
+        normalisation=IMAGENET,
         published_classes={12: CAMVID},
         without_effect=frozenset(["width"]),  # of vgg16: the shapes tell
     )
@@ -113,8 +113,6 @@ class SegNet(Model):
         coarse: bool = True,
     ) -> None:
         super().__init__(inputs, dims, smallest=2 ** len(channels))
-        if list(channels) != VGG16:
-            self.about.paper += f". This is a similar network with {list(channels)} channels"
         if inputs != 3 or dims != 2:
             self.about.input["normalisation"] = None
         decoder_convolutions = decoder_convolutions or (1,) * len(channels)
@@ -127,18 +125,19 @@ class SegNet(Model):
         def block(inputs: int, outputs: int, kernel_size: int) -> ConvBlock:
             return ConvBlock(inputs, outputs, kernel_size, dims=dims, norm=norm, bias=bias)
 
+        def stage(first: int, between: int, last: int, count: int, kernel_size: int) -> nn.Sequential:
+            """As many blocks, with these channels at the start, between two blocks and at the end."""
+            starts, ends = [first] + [between] * (count - 1), [between] * (count - 1) + [last]
+            return nn.Sequential(*(block(i, o, kernel_size) for i, o in zip(starts, ends)))
+
         self.encoder = [
-            nn.Sequential(block(i, o, 3), *(block(o, o, 3) for _ in range(count - 1)))
-            for i, o, count in zip((inputs, *channels), channels, convolutions)
+            stage(before, own, own, count, 3)
+            for before, own, count in zip((inputs, *channels), channels, convolutions)
         ]
-        answers = list(zip(channels, (channels[0], *channels), decoder_convolutions))
         self.decoder = []
-        for i, o, count in reversed(answers):
-            inner = [i] * (count - 1)
-            first = 2 * i if decoder == "skip" else i  # in addition to the encoder's channels
-            self.decoder.append(
-                nn.Sequential(*(block(a, b, decoder_kernel) for a, b in zip([first, *inner], [*inner, o])))
-            )
+        for own, before, count in reversed([*zip(channels, (channels[0], *channels), decoder_convolutions)]):
+            first = 2 * own if decoder == "skip" else own  # in addition to the encoder's channels
+            self.decoder.append(stage(first, own, before, count, decoder_kernel))
         self.pool = (MaxPool1d, MaxPool2d, MaxPool3d)[dims - 1](2, return_indices=True, index_format="window")
         self.unpool = (MaxUnpool1d, MaxUnpool2d, MaxUnpool3d)[dims - 1].from_pool(self.pool)
         self.upsample = nn.Upsample(2, "nearest" if decoder == "nearest" else "linear")
@@ -199,7 +198,7 @@ class SegNet(Model):
         """Upsample to the shape ``size``: unpool, or interpolate without the indices."""
         if self.decoder_kind == "unpool":
             return self.unpool(x, indices, output_size=size)
-        x = self.upsample(x)
+        x = self.upsample(x).astype(x.dtype)  # MLX interpolates in float32
         # Repeat the last row or column for an odd size.
         return mx.pad(x, [(0, wanted - got) for wanted, got in zip(size, x.shape)], mode="edge")
 

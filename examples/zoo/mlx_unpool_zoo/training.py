@@ -6,6 +6,7 @@ have the same state after every step, and the first one saves it. Without a laun
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import math
@@ -84,62 +85,114 @@ def train(
         ValueError: If there is no checkpoint to resume from, or it was saved with other settings or after
             more steps, a batch cannot be divided equally, or the loss or a parameter is not finite.
     """
-    settings = settings or {}
-    world = mx.distributed.init()
-    first = world.rank() == 0
     optimizer.init(model.trainable_parameters())
-    rows: list[list[float]] = []
-    if resume and first:
-        rows = load_checkpoint(checkpoint, model, optimizer, settings)
-        if len(rows) > steps:
-            raise ValueError(
-                f"--steps must be at least {len(rows)}, the steps in {checkpoint}, but got {steps}."
-            )
-        print(f"Resuming after step {len(rows)} of {steps}.", flush=True)
+    run = Run(
+        model, optimizer, steps, checkpoint, settings or {}, save_every, evaluate_every, at_checkpoint, log
+    )
+    if resume:
+        run.resume()
     start_like_the_first_process(model, optimizer)
-    done, rate, stopped = optimizer.step.item(), optimizer.learning_rate.item(), False
-    value_and_gradients = nn.value_and_grad(model, loss_of)
+    done, stopped = optimizer.step.item(), False
+    take_step = stepper(model, optimizer, loss_of, seed)
     model.train()
     losses: list[float] = []
     progress = Progress(description, done, steps)
     with StopRequest() as stop_request, progress.bar:
         # Batches before the checkpoint are generated again and skipped.
         for batch in islice(batches, done, steps):
-            mx.random.seed((1_000_003 * seed + done) * world.size() + world.rank())
-            loss, gradients = value_and_gradients(model, *share_of(batch))
-            stop = mx.array(float(stop_request.made))
-            statistics = running_statistics(model)
-            values = [loss, stop, gradients, *statistics.values()]
-            loss, stop, gradients, *means = mean_over_processes(values)
-            optimizer.update(model, gradients)
-            model.load_weights([*zip(statistics, means)], strict=False)
-            mx.eval(loss, stop, model.state, optimizer.state)
-
-            done, stopped = done + 1, bool(stop.item())
-            evaluates = done % (evaluate_every or save_every) == 0 or done == steps
-            saves = evaluates or done % save_every == 0 or stopped
-            check_finite(done, loss, state_of(model, optimizer) if saves else {})
-            before, rate = rate, optimizer.learning_rate.item()
-            losses.append(float(loss.item()))
-            rows.append([done, losses[-1], rate, math.nan])
-            progress.after_step(done, losses[-1])
-            if rate > 3 * before:  # in the first step of a resumed run
-                why = f"because its schedule is that of {steps} steps"
-                progress.say(f"the learning rate rises from {before:.2g} to {rate:.2g}, {why}.")
-            if first and saves:
-                best = max((row[-1] for row in rows if not math.isnan(row[-1])), default=-math.inf)
-                text, rows[-1][-1] = at_checkpoint(evaluates, best)
-                save_checkpoint(checkpoint, model, optimizer, settings, rows)
-                if log:
-                    write_log(log, rows)
-                progress.say(f"step {done} of {steps}: loss {losses[-1]:.3f}{text}")
+            rate = optimizer.learning_rate.item()
+            loss, stopped = take_step(batch, done, stop_request)
+            done += 1
+            losses.append(loss)
+            progress.after_step(done, loss)
+            progress.compare_rates(rate, optimizer.learning_rate.item())
+            if message := run.after_step(done, loss, stopped):
+                progress.say(message)
             if stopped:
                 break
-    if stopped and first:
-        print(f"Stopped after {done} of {steps} steps. {how_to_resume()}", flush=True)
     if stopped:
+        run.print_how_to_resume()
         raise KeyboardInterrupt
     return losses
+
+
+@dataclasses.dataclass
+class Run:
+    """The log of a run and the files that the first process writes. The arguments are those of ``train``."""
+
+    model: nn.Module
+    optimizer: optim.Optimizer
+    steps: int
+    checkpoint: Path
+    settings: dict
+    save_every: int
+    evaluate_every: int | None
+    at_checkpoint: Callable[[bool, float], tuple[str, float]]
+    log: Path | None
+    rows: list[list[float]] = dataclasses.field(default_factory=list)  # of the log
+
+    def __post_init__(self) -> None:
+        self.is_first = mx.distributed.init().rank() == 0
+
+    def resume(self) -> None:
+        """Load the checkpoint, in the first process."""
+        if not self.is_first:
+            return
+        self.rows = load_checkpoint(self.checkpoint, self.model, self.optimizer, self.settings)
+        done = len(self.rows)
+        if done > self.steps:
+            raise ValueError(
+                f"--steps must be at least {done}, the steps in {self.checkpoint}, but got {self.steps}."
+            )
+        print(f"Resuming after step {done} of {self.steps}.", flush=True)
+
+    def after_step(self, done: int, loss: float, stopped: bool) -> str:
+        """Add a row to the log, and evaluate and save the model if it is time. Return a line to print."""
+        evaluates = done == self.steps or done % (self.evaluate_every or self.save_every) == 0
+        saves = evaluates or stopped or done % self.save_every == 0
+        check_finite(done, loss, state_of(self.model, self.optimizer) if saves else {})
+        self.rows.append([done, loss, self.optimizer.learning_rate.item(), math.nan])
+        if not saves or not self.is_first:
+            return ""
+        text, self.rows[-1][-1] = self.at_checkpoint(evaluates, self.best_score())
+        save_checkpoint(self.checkpoint, self.model, self.optimizer, self.settings, self.rows)
+        if self.log:
+            write_log(self.log, self.rows)
+        return f"step {done} of {self.steps}: loss {loss:.3f}{text}"
+
+    def best_score(self) -> float:
+        """The highest score in the log."""
+        return max((row[-1] for row in self.rows if not math.isnan(row[-1])), default=-math.inf)
+
+    def print_how_to_resume(self) -> None:
+        """Print the command that continues this run, in the first process."""
+        if self.is_first:
+            print(f"Stopped after {len(self.rows)} of {self.steps} steps. {how_to_resume()}", flush=True)
+
+
+def stepper(
+    model: nn.Module, optimizer: optim.Optimizer, loss_of: Callable[..., mx.array], seed: int
+) -> Callable[[tuple[mx.array, ...], int, StopRequest], tuple[float, bool]]:
+    """A function that takes a step with this process's part of a batch.
+
+    Its arguments are the batch, the number of steps before, and whether this process wants to stop, which
+    can change during the step. It returns the mean loss over the processes, and whether any wants to stop.
+    """
+    world = mx.distributed.init()
+    value_and_gradients = nn.value_and_grad(model, loss_of)
+
+    def take_step(batch: tuple[mx.array, ...], done: int, request: StopRequest) -> tuple[float, bool]:
+        mx.random.seed((1_000_003 * seed + done) * world.size() + world.rank())
+        loss, gradients = value_and_gradients(model, *share_of(batch))
+        statistics = running_statistics(model)
+        values = [loss, mx.array(float(request.made)), gradients, *statistics.values()]
+        loss, stop, gradients, *means = mean_over_processes(values)
+        optimizer.update(model, gradients)
+        model.load_weights([*zip(statistics, means)], strict=False)
+        mx.eval(loss, stop, model.state, optimizer.state)
+        return float(loss.item()), bool(stop.item())
+
+    return take_step
 
 
 class Progress:
@@ -156,7 +209,7 @@ class Progress:
             print(f"{name}: {total} steps on the {mx.default_device().type.name.upper()}", flush=True)
         hidden = None if self.first else True
         self.bar = tqdm(total=total, initial=done, desc=name, unit="step", disable=hidden)
-        self.started = self.said = self.last = time.perf_counter()
+        self.started = self.last_line = self.last_step = time.perf_counter()
         self.seconds: list[float] = []  # of each step and what comes after it, such as an evaluation
 
     def after_step(self, done: int, loss: float) -> None:
@@ -164,18 +217,24 @@ class Progress:
         self.bar.update()
         self.bar.set_postfix(loss=f"{loss:.3f}")
         now = time.perf_counter()
-        self.seconds.append(now - self.last)
-        self.last = now
+        self.seconds.append(now - self.last_step)
+        self.last_step = now
         # The first steps may compile kernels. They count as what they took, not for the steps that are left.
-        each = median(self.seconds[-20:])
-        left = each * (self.total - done)
+        per_step = median(self.seconds[-20:])
+        left = per_step * (self.total - done)
         text = f"step {done} of {self.total}: loss {loss:.3f}, "
         if done < self.total and len(self.seconds) == 5:
-            self.said = now
-            self.say(f"{text}{each:.2f} s per step, about {duration(now - self.started + left)} in all")
-        elif done < self.total and self.bar.disable and now - self.said > 10:
-            self.said = now
+            self.last_line = now
+            self.say(f"{text}{per_step:.2f} s per step, about {duration(now - self.started + left)} in all")
+        elif done < self.total and self.bar.disable and now - self.last_line > 10:
+            self.last_line = now
             self.say(f"{text}about {duration(left)} left")
+
+    def compare_rates(self, before: float, now: float) -> None:
+        """Say that the learning rate rises, as it can in the first step of a resumed run."""
+        if now > 3 * before:
+            why = f"because its schedule is that of {self.total} steps"
+            self.say(f"the learning rate rises from {before:.2g} to {now:.2g}, {why}.")
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
@@ -221,12 +280,12 @@ def recommend_blas() -> None:
         print(f"OpenBLAS trains 2 to 3 times as fast: apt install libopenblas0-serial, LD_PRELOAD={library}")
 
 
-def check_finite(step: int, loss: mx.array, state: dict[str, mx.array]) -> None:
+def check_finite(step: int, loss: float, state: dict[str, mx.array]) -> None:
     """Raise ValueError if the loss or an array of the state is infinite or NaN."""
-    if not all(mx.isfinite(value).all().item() for value in (loss, *state.values())):
+    if not math.isfinite(loss) or not all(mx.isfinite(value).all().item() for value in state.values()):
         raise ValueError(
-            f"The loss or a parameter is not finite in step {step} (loss {loss.item()}). Nothing was saved "
-            "since the last checkpoint. A lower learning rate may help."
+            f"The loss or a parameter is not finite in step {step} (loss {loss}). Nothing was saved since "
+            "the last checkpoint. A lower learning rate may help."
         )
 
 
@@ -358,12 +417,11 @@ def load_checkpoint(
     saved = json.loads(metadata["settings"])
     differ = sorted(name for name in saved | settings if saved.get(name) != settings.get(name))
     if differ:
-        raise ValueError(
-            f"{path} was saved by a run with other settings: "
-            + ", ".join(f"{name} {saved.get(name)}, now {settings.get(name)}" for name in differ)
-            + ". For another rate, start from its model: --model FOLDER --output NEW"
-            * ("learning_rate" in differ)
-        )
+        listed = ", ".join(f"{name} {saved.get(name)}, now {settings.get(name)}" for name in differ)
+        hint = ""
+        if "learning_rate" in differ:
+            hint = ". For another rate, start from its model: --model FOLDER --output NEW"
+        raise ValueError(f"{path} was saved by a run with other settings: {listed}{hint}")
     rows: Any = state.pop("log").tolist()
     set_state(model, optimizer, state)
     return rows

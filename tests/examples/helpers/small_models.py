@@ -10,6 +10,7 @@ import mlx.nn as nn
 import mlx_unpool_zoo as zoo
 import numpy as np
 from mlx.utils import tree_flatten, tree_map
+from mlx_unpool_zoo.files import load_arrays, save_arrays
 
 from mlx_unpool.porting import to_state_dict
 
@@ -91,8 +92,15 @@ def vgg16_state() -> tuple[zoo.SegNet, dict[str, mx.array]]:
     return model, state
 
 
+def forget_config(folder: Path) -> None:
+    """Remove the configuration from the weights in a folder, as in those that others publish."""
+    path = folder / "model.safetensors"
+    save_arrays(path, load_arrays(path)[0], {"format": "mlx"})
+
+
 def edit_config(folder: Path, **changes: Any) -> None:
-    """Change keys of the configuration in a folder; None removes a key."""
+    """Change keys of the configuration in a folder, which is then only in config.json; None removes a key."""
+    forget_config(folder)
     config = json.loads((folder / "config.json").read_text()) | changes
     config = {name: value for name, value in config.items() if name not in changes or value is not None}
     (folder / "config.json").write_text(json.dumps(config))

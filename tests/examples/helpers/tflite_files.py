@@ -1,7 +1,7 @@
 """Write weights as a TensorFlow Lite file."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import flatbuffers
 import mlx.nn as nn
@@ -27,8 +27,17 @@ def constants_of(model: zoo.HairSegmenter) -> dict[str, np.ndarray]:
     return found
 
 
-def tflite_of(constants: Mapping[str, np.ndarray], kind: int = 0) -> bytes:
-    """A TFLite file with these constants, of a ``TensorType``, and two operators that are not connected."""
+CUSTOM = {"DeprecatedBuiltinCode": tflite.BuiltinOperator.CUSTOM, "CustomCode": "Own"}
+KINDS = {"f4": 0, "f2": 1, "i4": 2, "i8": 4, "b1": 6, "i1": 9, "f8": 10}  # a ``TensorType`` for each dtype
+
+
+def tflite_of(
+    constants: Mapping[str, np.ndarray], kind: int | None = None, codes: Sequence[Mapping] = ({}, CUSTOM)
+) -> bytes:
+    """A TFLite file with these constants, and an operator for each code; they are not connected.
+
+    ``kind``: a ``TensorType`` for all constants instead of their own.
+    """
     builder = flatbuffers.Builder()
 
     def table(name: str, **fields: int | list[int]) -> int:
@@ -47,14 +56,14 @@ def tflite_of(constants: Mapping[str, np.ndarray], kind: int = 0) -> bytes:
     for number, (name, array) in enumerate(constants.items(), start=1):
         data = builder.CreateNumpyVector(np.frombuffer(array.tobytes(), np.uint8))
         buffers.append(table("Buffer", Data=data))
-        fields = {"Shape": builder.CreateNumpyVector(np.array(array.shape, np.int32)), "Type": kind}
+        own = KINDS[array.dtype.str[1:]] if kind is None else kind
+        fields = {"Shape": builder.CreateNumpyVector(np.array(array.shape, np.int32)), "Type": own}
         tensors.append(table("Tensor", Buffer=number, Name=builder.CreateString(name), **fields))
-    custom = {
-        "DeprecatedBuiltinCode": tflite.BuiltinOperator.CUSTOM,
-        "CustomCode": builder.CreateString("Own"),
-    }
-    codes = [table("OperatorCode"), table("OperatorCode", **custom)]
-    used = [table("Operator", OpcodeIndex=number) for number in range(2)]
+    tables = []
+    for code in codes:
+        text = {name: builder.CreateString(value) for name, value in code.items() if isinstance(value, str)}
+        tables.append(table("OperatorCode", **{**code, **text}))
+    used = [table("Operator", OpcodeIndex=number) for number in range(len(codes))]
     parts = {"Subgraphs": [table("SubGraph", Tensors=tensors, Operators=used)], "Buffers": buffers}
-    builder.Finish(table("Model", Version=3, OperatorCodes=codes, **parts), file_identifier=b"TFL3")
+    builder.Finish(table("Model", Version=3, OperatorCodes=tables, **parts), file_identifier=b"TFL3")
     return bytes(builder.Output())

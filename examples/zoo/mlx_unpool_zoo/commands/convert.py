@@ -24,7 +24,7 @@ from mlx.utils import tree_flatten
 
 from mlx_unpool.porting.messages import cut
 
-from .. import MODELS, from_pytorch
+from .. import MODELS, Model, from_pytorch
 from ..about import IMAGENET, Plane, naming
 from ..checkpoints import read_checkpoint
 from ..classes import read_classes
@@ -91,22 +91,28 @@ def value_of(checkpoint: Any, key: str | None) -> Any:
     return checkpoint
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the command and return the exit status."""
-    arguments = parse_arguments(words)
-    source, folder = arguments.weights, arguments.folder
-    plane = plane_of(source, arguments.plane)
-    mx.random.seed(0)  # for parameters that are not in the file
-    with naming(source):
-        checkpoint = value_of(read_checkpoint(source), arguments.key)
+def converted(arguments: argparse.Namespace) -> Model:
+    """The model with the weights in the file."""
+    with naming(arguments.weights):
+        checkpoint = value_of(read_checkpoint(arguments.weights), arguments.key)
         strict = "missing" if arguments.no_strict else True
         try:
-            model = from_pytorch(arguments.model, checkpoint, strict=strict, **dict(arguments.config))
+            return from_pytorch(arguments.model, checkpoint, strict=strict, **dict(arguments.config))
         except ValueError as error:
-            hint = " --no-strict leaves out arrays that are not used." * ("not used: " in str(error))
-            if absent := re.search("missing a required argument: '(\\w+)'", str(error)):
-                hint = f" Pass --config {absent[1]}=VALUE, for example --config num_classes=12."
-            raise ValueError(f"{error}{hint}") from None
+            raise ValueError(f"{error}{hint_for(str(error))}") from None
+
+
+def hint_for(problem: str) -> str:
+    """The option that helps if weights cannot be converted."""
+    if absent := re.search("missing a required argument: '(\\w+)'", problem):
+        return f" Pass --config {absent[1]}=VALUE, for example --config num_classes=12."
+    if "not used: " in problem:
+        return " --no-strict leaves out arrays that are not used."
+    return ""
+
+
+def describe(model: Model, arguments: argparse.Namespace, plane: Any) -> None:
+    """Set what the command line says about a model."""
     about = model.about
     if arguments.input:
         about.input["normalisation"] = IMAGENET if arguments.input == "normalised" else None
@@ -114,16 +120,27 @@ def main(words: Sequence[str] | None = None) -> int:
         about.classes = read_classes(arguments.classes)
     if model.facts.modalities:
         about.plane = plane
-    about.source = arguments.source or source.name
+    about.source = arguments.source or arguments.weights.name
     about.base_model = arguments.base_model
     about.licence, about.licence_link = arguments.licence, arguments.licence_link
     if arguments.licence_file:
         about.licence_text = arguments.licence_file.read_text(encoding="utf-8")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command and return the exit status."""
+    arguments = parse_arguments(words)
+    source, folder = arguments.weights, arguments.folder
+    plane = plane_of(source, arguments.plane)
+    mx.random.seed(0)  # for parameters that are not in the file
+    model = converted(arguments)
+    describe(model, arguments, plane)
     model.save_pretrained(folder)
     if arguments.push_to_hub:
         model.push_to_hub(arguments.push_to_hub)
     count = sum(array.size for array in dict(tree_flatten(model.parameters())).values())
-    print(f"{folder}: {count:,} parameters{f', {about.plane} slices' if about.plane else ''}")
+    slices = f", {model.about.plane} slices" if model.about.plane else ""
+    print(f"{folder}: {count:,} parameters{slices}")
     digest = hashlib.sha256(source.read_bytes()).hexdigest() if source.is_file() else ""
     if digest in REMARKS:
         print(REMARKS[digest])

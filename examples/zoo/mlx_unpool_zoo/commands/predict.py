@@ -36,6 +36,7 @@ from .command_line import parser_of
 from .outputs import check_inputs, check_output_file, check_range, refuse_inputs
 
 ROWS = 20  # of the picture
+Pair = tuple[np.ndarray, np.ndarray]  # an image and the class indices of its pixels
 
 
 def model_of(path: Path) -> zoo.Model:
@@ -56,29 +57,40 @@ def model_of(path: Path) -> zoo.Model:
 def pictures_of(paths: list[Path], output: Path) -> dict[Path, Path]:
     """The images, also those in folders, by the label maps to write."""
     check_inputs(paths)
-    files = [file for path in paths for file in (files_in(path) if path.is_dir() else [path])]
+    files: list[Path] = []
+    for path in paths:
+        files += files_in(path) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"there is no image in {', '.join(map(str, paths))}.")
-    stems, names = Counter(path.stem for path in files), Counter(path.name for path in files)
-    found = {}
-    for path in files:  # the whole name where stems are equal, the folder where names are
-        name = path.stem if stems[path.stem] < 2 else path.name
-        name = f"{path.absolute().parent.name}-{name}" if names[path.name] > 1 else name
-        found[output.with_name(f"{output.stem}-{name}.png")] = path
-    if len(found) < len(files):
+    names = distinct_names(files)
+    pictures = {output.with_name(f"{output.stem}-{name}.png"): file for name, file in zip(names, files)}
+    if len(pictures) < len(files):
         raise ValueError(f"images must have different names, but got {cut(list(map(str, files)))}.")
-    refuse_inputs(files, [output, *found])
-    return found
+    refuse_inputs(files, [output, *pictures])
+    return pictures
+
+
+def distinct_names(files: list[Path]) -> list[str]:
+    """The stem of each file, its name if another one has this stem, with the folder if one has this name."""
+    stems, names = Counter(path.stem for path in files), Counter(path.name for path in files)
+    result = []
+    for path in files:
+        name = path.stem if stems[path.stem] == 1 else path.name
+        if names[path.name] > 1:
+            name = f"{path.absolute().parent.name}-{name}"
+        result.append(name)
+    return result
 
 
 def labels_of(classes: list) -> np.ndarray:
     """The number of each class in label maps: its label if every class has one, or its class index."""
     labels = [entry.get("label", -1) for entry in classes]
-    fits = 0 <= min(labels) <= max(labels) <= 65535 and len({*labels}) == len(labels)
-    names = cut([f"{n} {entry['name']}" for n, entry in zip(labels if fits else range(len(labels)), classes)])
-    print(f"Numbers in the label maps: {'labels' if fits else 'class indices'} ({names}).", flush=True)
-    numbers = np.array(labels) if fits else np.arange(len(classes))
-    return numbers.astype(np.uint8 if numbers.max() < 256 else np.uint16)
+    are_labels = 0 <= min(labels) <= max(labels) <= 65535 and len({*labels}) == len(labels)
+    numbers = labels if are_labels else list(range(len(classes)))
+    names = cut([f"{number} {entry['name']}" for number, entry in zip(numbers, classes)])
+    kind = "labels" if are_labels else "class indices"
+    print(f"Numbers in the label maps: {kind} ({names}).", flush=True)
+    return np.array(numbers).astype(np.uint8 if max(numbers) < 256 else np.uint16)
 
 
 def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -122,20 +134,50 @@ def write_labels(target: Path, numbers: np.ndarray, values: np.ndarray, classes:
         labels.save(new)
 
 
+def print_notices(model: zoo.Model) -> None:
+    """Print what a user of the network must know."""
+    notices = [model.facts.notice]
+    if mx.default_device() == mx.cpu:
+        notices.append(model.facts.cpu_notice)
+    for notice in notices:
+        if notice:
+            print(notice, flush=True)
+
+
+def largest_classes(numbers: np.ndarray, classes: list[Any]) -> str:
+    """The names of the four classes with the most pixels, and their shares."""
+    shares = np.bincount(numbers.ravel(), minlength=len(classes)) / numbers.size
+    largest = [n for n in np.argsort(-shares)[:4] if shares[n]]
+    return ", ".join(f"{classes[n]['name']} {shares[n]:.0%}" for n in largest)
+
+
+def report_failures(failed: list[str], count: int) -> None:
+    """Print the errors of the images that were not labelled."""
+    if failed:
+        summary = f"{len(failed)} of {count} images were not labelled."
+        print(*failed, summary, sep="\n", file=sys.stderr)
+
+
+def draw(pairs: list[Pair], classes: list[Any], output: Path, is_part: bool) -> None:
+    """Draw images beside their classes, and with their classes on them. ``is_part``: there are more."""
+    images, numbers = zip(*pairs)
+    overlays = [overlaid(image, indices, classes) for image, indices in zip(images, numbers)]
+    draw_rows({"image": images, "classes": numbers, "overlay": overlays}, classes, output)
+    print(f"Wrote {output} with the first {ROWS} images." if is_part else f"Wrote {output}.")
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status."""
     arguments = parse_arguments(words)
     output = arguments.output
     pictures = pictures_of(arguments.images, output)
     model = model_of(arguments.model)
-    how: Any = model.about.input
-    how |= {name: value for name in ("side", "range") if (value := getattr(arguments, name))}
-    for notice in (model.facts.notice, model.facts.cpu_notice * (mx.default_device() == mx.cpu)):
-        if notice:
-            print(notice, flush=True)
-    classes: list[Any] = model.about.classes
-    values = labels_of(classes)
-    columns: dict[str, Any] = {"image": [], "classes": [], "overlay": []}
+    for name in ("side", "range"):
+        if value := getattr(arguments, name):
+            model.about.input[name] = value
+    print_notices(model)
+    labels = labels_of(model.about.classes)
+    pairs: list[Pair] = []  # of the figure
     failed = []
     for target, path in tqdm(pictures.items(), unit="image", disable=None):
         try:
@@ -144,24 +186,16 @@ def main(words: Sequence[str] | None = None) -> int:
         except (ValueError, OSError) as error:
             failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
             continue
-        fractions = np.bincount(numbers.ravel(), minlength=len(classes)) / numbers.size
-        largest = [n for n in np.argsort(-fractions)[:4] if fractions[n]]
-        parts = [f"{classes[n]['name']} {fractions[n]:.0%}" for n in largest]
-        write_labels(target, numbers, values, classes)
+        write_labels(target, numbers, labels, model.about.classes)
         written = [target]
         if arguments.probabilities:
             written.append(target.with_suffix(".npy"))
             write_file(written[-1], partial(np.save, arr=model.probabilities(image)))
-        tqdm.write(f"{path.name}: {', '.join(parts)}\nWrote {' and '.join(map(str, written))}.")
-        if len(columns["overlay"]) < ROWS:
-            picture, numbers = small(image, numbers)
-            overlay = overlaid(picture, numbers, classes)
-            for column, array in zip(columns.values(), (picture, numbers, overlay), strict=True):
-                column.append(array)
-    if done := len(pictures) - len(failed):
-        draw_rows(columns, classes, output)
-        print(f"Wrote {output}{f' with the first {ROWS} images' if done > ROWS else ''}.")
-    if failed:
-        summary = f"{len(failed)} of {len(pictures)} images were not labelled."
-        print(*failed, summary, sep="\n", file=sys.stderr)
+        tqdm.write(f"{path.name}: {largest_classes(numbers, model.about.classes)}")
+        tqdm.write(f"Wrote {' and '.join(map(str, written))}.")
+        if len(pairs) < ROWS:
+            pairs.append(small(image, numbers))
+    if pairs:
+        draw(pairs, model.about.classes, output, is_part=len(pictures) - len(failed) > ROWS)
+    report_failures(failed, len(pictures))
     return 1 if failed else 0

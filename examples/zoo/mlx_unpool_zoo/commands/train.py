@@ -37,7 +37,7 @@ from ..data import class_file_of, proposed_classes, read
 from ..drawing import draw_rows, overlaid
 from ..files import write_file
 from ..metrics import SCORES
-from ..published import ENCODERS, PUBLISHED, cache_of, downloaded, file_of
+from ..published import ENCODERS, INCLUDED, PUBLISHED, cache_of, downloaded, file_of
 from ..saving import WEIGHTS
 from ..segnet import DECODERS, NORMS
 from ..training import adamw, cost_of, duration, train, weighted_cross_entropy
@@ -110,20 +110,25 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
     add("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
     add_training_options(parser, steps=300, batch=4, learning_rate=0.01, output=Path("runs/train"))
     arguments = parser.parse_args(words)
-    chosen = arguments.decoder or arguments.decoder_kernel or arguments.norm
-    if arguments.encoder and (arguments.model != "segnet" or chosen):
-        parser.error("--encoder needs --model segnet, without --decoder, --decoder-kernel and --norm")
-    if arguments.model == "segnet" and not arguments.encoder:
-        arguments.decoder = arguments.decoder or "unpool"
-        arguments.decoder_kernel = arguments.decoder_kernel or 3
-        arguments.norm = arguments.norm or "batch"
-    elif chosen:
-        parser.error("--decoder, --decoder-kernel and --norm need --model segnet")
+    check_segnet_options(parser, arguments)
     if arguments.side < 8 or (arguments.crop is not None and arguments.crop < 8):
         parser.error("--side and --crop must be 8 or more")
     check_range(arguments.range)
     check_training_options(parser, arguments, smoke=3)
     return arguments
+
+
+def check_segnet_options(parser: argparse.ArgumentParser, arguments: Namespace) -> None:
+    """Check the options for a SegNet, and set their defaults."""
+    defaults = {"decoder": "unpool", "decoder_kernel": 3, "norm": "batch"}
+    given = [name for name in defaults if getattr(arguments, name) is not None]
+    if arguments.encoder:
+        if given or arguments.model != "segnet":
+            parser.error("--encoder needs --model segnet, without --decoder, --decoder-kernel and --norm")
+    elif arguments.model == "segnet":
+        vars(arguments).update({name: value for name, value in defaults.items() if name not in given})
+    elif given:
+        parser.error("--decoder, --decoder-kernel and --norm need --model segnet")
 
 
 def read_data(arguments: Namespace) -> dict[str, Pictures]:
@@ -155,23 +160,12 @@ def write_classes(arguments: Namespace) -> None:
 def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
     """A new model, or the one in a folder, with new weights where the number of classes differs."""
     mx.random.seed(arguments.seed)
-    count, name = len(data.classes), arguments.model
-    if name == "enet":
-        model: zoo.Model = zoo.ENet(count)
-        model.about.input["normalisation"] = IMAGENET
-    elif arguments.encoder:
-        model = pretrained_segnet(arguments, data)
-    elif name == "segnet":
-        options = {name: getattr(arguments, name) for name in ("decoder", "decoder_kernel", "norm")}
-        model = zoo.SegNet(count, **options)
-    elif not Path(name).is_dir() and name not in PUBLISHED:
-        raise ValueError(f"--model must be segnet, enet, hair or the folder of a model, but got {name}.")
+    if arguments.encoder:
+        model: zoo.Model = pretrained_segnet(arguments, data)
+    elif arguments.model in ("enet", "segnet"):
+        model = new_model(arguments, len(data.classes))
     else:
-        model = zoo.from_pretrained(name)
-        if (model.picture_channels, model.dims) != (3, 2):
-            raise ValueError(f"--model must segment RGB images, unlike {name}.")
-        options = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
-        model = zoo.from_pretrained(name, **options)
+        model = started_from(arguments.model, len(data.classes))
     about: Any = model.about
     about.classes = data.classes
     about.input["side"] = arguments.side
@@ -179,10 +173,32 @@ def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
         about.input.pop(key, None)
     if data.record and data.record.ends:
         about.input["range"] = data.record.ends
-    start = f", from {model.about.source}" * (model.about.source != "unknown")
-    source = " ".join(path.name for path in arguments.data)
-    model.about.source = f"trained by python -m mlx_unpool_zoo train on {source}{start}"
+    source = "trained by python -m mlx_unpool_zoo train on " + " ".join(path.name for path in arguments.data)
+    if about.source != "unknown":
+        source += f", from {about.source}"
+    about.source = source
     return model
+
+
+def new_model(arguments: Namespace, count: int) -> zoo.Model:
+    """A network for this many classes, with random weights."""
+    if arguments.model == "enet":
+        model = zoo.ENet(count)
+        model.about.input["normalisation"] = IMAGENET
+        return model
+    options = {name: getattr(arguments, name) for name in ("decoder", "decoder_kernel", "norm")}
+    return zoo.SegNet(count, **options)
+
+
+def started_from(name: str, count: int) -> zoo.Model:
+    """A trained network, with new weights where the number of classes differs."""
+    if not Path(name).is_dir() and name not in {**INCLUDED, **PUBLISHED}:
+        raise ValueError(f"--model must be segnet, enet, hair or the folder of a model, but got {name}.")
+    model = zoo.from_pretrained(name)
+    if (model.picture_channels, model.dims) != (3, 2):
+        raise ValueError(f"--model must segment RGB images, unlike {name}.")
+    options: Any = {"num_classes": count, "ignore_mismatched_sizes": True, "dtype": "float32"}
+    return zoo.from_pretrained(name, **options)
 
 
 def pretrained_segnet(arguments: Namespace, data: Pictures) -> zoo.Model:
@@ -262,8 +278,10 @@ def replace_files(model: Path, overwrite: bool) -> None:
     """Remove the files of an earlier run beside its model; an error if there are any, without --overwrite."""
     files = [model, *(model.with_name(name) for name in FILES)]
     if (old := [path for path in files if path.exists()]) and not overwrite:
-        hint = "--resume to continue its run, " * files[1].exists() + "--overwrite to replace it, or"
-        raise ValueError(f"{old[0]} exists: pass {hint} another --output.")
+        ways = ["--overwrite to replace it", "or another --output"]
+        if files[1].exists():
+            ways.insert(0, "--resume to continue its run")
+        raise ValueError(f"{old[0]} exists: pass {', '.join(ways)}.")
     remove_files(model.parent)
 
 
@@ -375,10 +393,12 @@ class Best:
             self.model.save_pretrained(self.folder)
             return ", validation mean IoU -", math.nan
         score = float(np.float32(found["miou"]))  # as in the log
-        if is_best := score > best or not exists:
+        text = f", validation mean IoU {score:.3f}"
+        if score > best or not exists:
             self.model.save_pretrained(self.folder)
             self.metrics = found
-        return f", validation mean IoU {score:.3f}{', the best so far' * is_best}", score
+            text += ", the best so far"
+        return text, score
 
 
 def print_report(report: dict[str, Any]) -> None:
