@@ -15,7 +15,15 @@ from typing import Any
 import mlx.core as mx
 
 from ._geometry import Window, triple, untriple
-from ._types import DATA_FORMATS, LARGEST_AXIS, TRAITS, is_float
+from ._types import (
+    DATA_FORMATS,
+    INDEX_FORMATS,
+    LARGEST_AXIS,
+    MAX_WINDOW_INDICES,
+    TRAITS,
+    IndexFormat,
+    is_float,
+)
 
 LAYOUTS = dict.fromkeys(("NCL", "NCW", "NCHW", "NCDHW"), "channels_first")
 LAYOUTS |= dict.fromkeys(("NLC", "NWC", "NHWC", "NDHWC"), "channels_last")
@@ -47,26 +55,28 @@ def wrong_type(caller: str, name: str, needed: str, got: Any) -> TypeError:
     return TypeError(message(caller, name, needed, got) + hint)
 
 
-def not_values(caller: str, x: Any) -> TypeError:
-    """The error for an argument ``x`` that is no array of values that can be pooled or unpooled."""
+def not_values(caller: str, x: Any, pair_hint: str) -> TypeError:
+    """The error for an argument ``x`` that is no array of values that can be pooled or unpooled.
+
+    ``pair_hint`` ends the message if ``x`` is the pair ``(values, indices)`` of a pool.
+    """
     if not isinstance(x, mx.array):
-        return _not_an_array(caller, "x", x)
+        return _not_an_array(caller, "x", x, pair_hint)
     names = ", ".join(str(dtype).removeprefix("mlx.core.") for dtype in TRAITS)
     return TypeError(message(caller, "x", f"have one of the dtypes {names}", x.dtype))
 
 
-def _not_an_array(caller: str, name: str, x: Any) -> TypeError:
+def _not_an_array(caller: str, name: str, x: Any, pair_hint: str) -> TypeError:
     hint = " Convert it with mx.array(...)." if hasattr(x, "__len__") else ""
     if isinstance(x, tuple) and [*map(type, x)] == [mx.array] * 2:
-        pair = "values, indices = pool(x), then unpool(values, indices, output_size=x.shape)"
-        hint = f" A pool with return_indices=True returns a pair: {pair}."
+        hint = f" A pool with return_indices=True returns the pair (values, indices): {pair_hint}."
     return TypeError(f"[{caller}] '{name}' must be an mlx array but got {type(x).__name__}.{hint}")
 
 
 def check_index_array(caller: str, indices: Any, values: Any = None) -> None:
     """Check an array of indices. ``values`` is used only to detect that the two were swapped."""
     if not isinstance(indices, mx.array):
-        raise _not_an_array(caller, "indices", indices)
+        raise _not_an_array(caller, "indices", indices, "pass only the indices")
     if indices.dtype not in TRAITS or is_float(indices.dtype):
         hint = ""
         if is_float(indices.dtype):
@@ -74,7 +84,7 @@ def check_index_array(caller: str, indices: Any, values: Any = None) -> None:
             if values is not None and not is_float(values.dtype):
                 hint += " Or are 'x' and 'indices' swapped?"
             hint += " Keras layers often cast their indices to floatx: use indices.astype(mx.int64)."
-        needed = "have an integer dtype (uint8 and uint16 are window offsets, the others flat indices)"
+        needed = "have an integer dtype"
         raise TypeError(message(caller, "indices", needed, indices.dtype) + hint)
 
 
@@ -90,12 +100,25 @@ def check_stream(caller: str, value: Any) -> None:
 
 def check_choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
     """Check an option that must be one of the strings in ``allowed``."""
-    if not isinstance(value, str) or value not in allowed:
+    if not isinstance(value, str) or str.__str__(value) not in allowed:
         *others, last = (f"'{option}'" for option in allowed)
         options = f"{', '.join(others)} or {last}"
         same = LAYOUTS.get(value) if isinstance(value, str) else None
         hint = f" {value} is '{same}'." if same in allowed else ""
         raise ValueError(message(caller, name, f"be {options}", value) + hint)
+
+
+def index_format_of(caller: str, value: Any, window: Window | None) -> IndexFormat:
+    """The format of indices, checked. Offsets need a window, one that is not too large for them."""
+    check_choice(caller, "index_format", value, INDEX_FORMATS)
+    if str.__str__(value) == "flat":  # compared without methods of a subclass, as it is a key of caches
+        return "flat"
+    if window is None:
+        raise ValueError(message(caller, "index_format", "be 'flat' or None if 'kernel_size' is None", value))
+    if window.elements > MAX_WINDOW_INDICES:
+        windows = f"windows of more than {MAX_WINDOW_INDICES} elements, here {window.elements},"
+        raise ValueError(message(caller, "index_format", f"be 'flat' for {windows}", value))
+    return "window"
 
 
 def check_flag(caller: str, name: str, value: Any) -> None:

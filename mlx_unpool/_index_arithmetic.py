@@ -6,14 +6,29 @@ from math import prod
 
 import mlx.core as mx
 
-from ._geometry import WindowGeometry
-from ._types import MAX_WINDOW_INDICES
+from ._geometry import Geometry, WindowGeometry
+from ._types import MAX_WINDOW_INDICES, IndexFormat, format_of, window_dtype
+
+
+def in_dtype_of(index_format: IndexFormat, indices: mx.array, g: Geometry) -> mx.array:
+    """The same indices in a dtype of their format. Offsets outside the window remain outside."""
+    if format_of(indices.dtype) == index_format:
+        return indices
+    if index_format == "flat":
+        return indices.astype(mx.int32)
+    assert isinstance(g, WindowGeometry)  # offsets without a window raised an error
+    if g.window.elements == MAX_WINDOW_INDICES:  # every number of 16 bits is an offset inside the window
+        return positions(indices, g)
+    dtype = window_dtype(g.window.elements + 1)
+    # As unsigned numbers, negative offsets are too large as well.
+    outside = mx.array(mx.iinfo(dtype).max, mx.uint64)
+    return mx.minimum(indices.astype(mx.uint64), outside).astype(dtype)
 
 
 def positions(indices: mx.array, g: WindowGeometry) -> mx.array:
     """The flat indices, as int64, of window indices; -1 for an offset outside the window or the plane."""
     number = indices.astype(mx.int64)
-    inside = number < min(g.window.elements, MAX_WINDOW_INDICES)
+    inside = (number >= 0) & (number < min(g.window.elements, MAX_WINDOW_INDICES))
     _, kh, kw = g.window.kernel
     index = mx.zeros((), mx.int64)
     for axis, offset in enumerate((number // (kh * kw), number // kw % kh, number % kw)):

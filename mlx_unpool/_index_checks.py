@@ -16,7 +16,7 @@ from ._geometry import Geometry, Triple, WindowGeometry, triple, untriple
 from ._index_arithmetic import offsets, positions
 from ._layout import Layout, layout_hint
 from ._scopes import set_inside
-from ._types import DataFormat, IntOrTuple, Padding, is_window
+from ._types import INDEX_FORMATS, DataFormat, IndexFormat, IntOrTuple, Padding, format_of
 
 VARIABLE = "MLX_UNPOOL_CHECK"
 _SWITCH = {"": False, "0": False, "false": False, "no": False, "off": False}
@@ -75,6 +75,7 @@ def check_indices(
     padding: Padding = 0,
     *,
     dilation: IntOrTuple = 1,
+    index_format: IndexFormat | None = None,
     data_format: DataFormat = "channels_last",
 ) -> None:
     """Raise ValueError if an index is outside a plane of ``output_size`` or outside its window.
@@ -84,14 +85,15 @@ def check_indices(
     evaluates ``indices``. Use ``checking`` to check the indices of every unpooling call.
 
     Args:
-        indices (array): Flat indices (any integer dtype except uint8 and uint16) or window indices (uint8 or
-            uint16) of shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)`` with
-            ``data_format="channels_first"``; the batch dimension is optional.
+        indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)``
+            with ``data_format="channels_first"``; the batch dimension is optional. Any integer dtype.
         output_size (tuple of int): Spatial shape of the output of the unpooling, or its full shape if it has
             a batch. Without a batch, pass the spatial shape: ``(12, 12, 1)`` would be a 3-D plane.
         kernel_size (int or tuple of int, optional): Window size of the pool. Required for window indices. If
             given, each flat index must also be in its window.
         stride, padding, dilation: Must match the pool.
+        index_format (str, optional): ``"flat"`` or ``"window"``. Default: uint8 and uint16 indices are window
+            indices, all others are flat.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
 
     Raises:
@@ -111,12 +113,17 @@ def check_indices(
     """
     caller = "check_indices"
     arguments.check_index_array(caller, indices)
+    if index_format is None:
+        index_format = format_of(indices.dtype)
+    else:
+        arguments.check_choice(caller, "index_format", index_format, INDEX_FORMATS)
     window = None
-    if kernel_size is not None or is_window(indices.dtype):
+    if kernel_size is not None or index_format == "window":
         window = kernel_size, stride, padding, dilation
     else:
         arguments.check_no_window(caller, stride, padding, dilation)
-    check_values(caller, indices, *planes_of(caller, indices, output_size, data_format, window))
+    layout, g = planes_of(caller, indices, output_size, data_format, window)
+    check_values(caller, indices, layout, g, index_format)
 
 
 def planes_of(
@@ -124,7 +131,7 @@ def planes_of(
 ) -> tuple[Layout, Geometry]:
     """The layout of ``indices`` and the geometry of their planes of ``output_size``, all checked.
 
-    ``window``: the kernel size, stride, padding and dilation if the dtype or the format requires a window.
+    ``window``: the kernel size, stride, padding and dilation if the indices or their format require a window.
     """
     first = arguments.channels_come_first(caller, data_format)
     given = arguments.shape(caller, "output_size", output_size)
@@ -165,20 +172,24 @@ def _geometry_of(caller: str, rank: int, size: Triple, pooled: Triple, given: An
     return WindowGeometry(size, pooled, arguments.window_of(caller, rank, *given).resolved(size))
 
 
-def check_values(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
+def check_values(
+    caller: str, indices: mx.array, layout: Layout, g: Geometry, index_format: IndexFormat
+) -> None:
     """Raise ValueError for the first invalid index of a caller's indices."""
-    invalid = layout.unfold(_invalid(layout.fold(indices), g))
+    invalid = layout.unfold(_invalid(layout.fold(indices), g, index_format))
     if not indices.size or not mx.any(invalid).item():
         return
     place, shape = int(mx.argmax(invalid.reshape(-1))), indices.shape
     found = tuple(place // prod(shape[axis + 1 :]) % length for axis, length in enumerate(shape))
     raise ValueError(
-        f"[{caller}] 'indices' must be {_allowed(indices.dtype, g)} but got {indices[found].item()} at "
+        f"[{caller}] 'indices' must be {_allowed(g, index_format)} but got {indices[found].item()} at "
         f"{found}.{_hint(g, layout.rank)}"
     )
 
 
-def check_values_if_available(caller: str, indices: mx.array, layout: Layout, g: Geometry) -> None:
+def check_values_if_available(
+    caller: str, indices: mx.array, layout: Layout, g: Geometry, index_format: IndexFormat
+) -> None:
     """Like ``check_values``, but without effect in a transformation, where values are unavailable."""
     try:
         mx.eval(indices)
@@ -186,12 +197,12 @@ def check_values_if_available(caller: str, indices: mx.array, layout: Layout, g:
         if "transformation" in str(error):
             return
         raise
-    check_values(caller, indices, layout, g)
+    check_values(caller, indices, layout, g, index_format)
 
 
-def _invalid(indices: mx.array, g: Geometry) -> mx.array:
+def _invalid(indices: mx.array, g: Geometry, index_format: IndexFormat) -> mx.array:
     """Whether each index is outside the plane or, with a window, outside its own window."""
-    if is_window(indices.dtype):
+    if index_format == "window":
         assert isinstance(g, WindowGeometry)  # window indices without a window raised an error
         return positions(indices, g) < 0
     # As unsigned numbers, negative indices are too large as well.
@@ -201,11 +212,11 @@ def _invalid(indices: mx.array, g: Geometry) -> mx.array:
     return invalid
 
 
-def _allowed(dtype: mx.Dtype, g: Geometry) -> str:
+def _allowed(g: Geometry, index_format: IndexFormat) -> str:
     """The valid indices, for a message."""
-    if is_window(dtype):
+    if index_format == "window":
         assert isinstance(g, WindowGeometry)
-        kind = f"{dtype} indices are offsets in the window; convert positions in the plane to int32"
+        kind = "offsets in the window; pass index_format='flat' for positions in the plane"
         return f"from 0 to {g.window.elements - 1} ({kind}) and refer to a position inside the plane"
     window = " and in their own window" if g.window else ""
     return f"from 0 to {prod(g.size) - 1}{window}"

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from . import _arguments as arguments
 from ._types import ArrayOrPair, Stream
-
-# Options that the repr shows if they differ from these.
-_REPR_DEFAULTS = {
-    "dilation": 1,
-    "ceil_mode": False,
-    "return_indices": None,  # pools always show it, so that they differ from those of mlx.nn
-    "index_format": "flat",
-    "data_format": "channels_last",
-}
-
 
 # A function that pooling layers call, with themselves, their input and the stream, instead of pooling.
 instead_of_pooling: ContextVar[Callable[..., Any] | None] = ContextVar("instead_of_pooling", default=None)
@@ -31,15 +21,30 @@ class Layer(nn.Module):
 
     rank: int
     _repr_names: tuple[str, ...]  # arguments that the repr always shows
+    _repr_defaults: ClassVar[dict[str, Any]] = {  # options that it shows if they differ from these
+        "dilation": 1,
+        "ceil_mode": False,
+        "return_indices": None,  # pools always show it, so that they differ from those of mlx.nn
+        "index_format": "flat",
+        "data_format": "channels_last",
+    }
     _request_of: Callable[..., Any]  # returns the request for a caller, a rank and the next
     _given: Callable[[Any], tuple[Any, ...]]  # returns the current attributes
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let Python's messages about wrong arguments name "MaxPool.__init__()", without an underscore."""
+        super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            init = vars(cls)["__init__"]
+            init.__qualname__ = init.__qualname__.lstrip("_")
 
     def _request(self) -> Any:
         """The request with the current attributes, checked."""
         return self._request_of(type(self).__name__, self.rank, *self._given(self))
 
     def _extra_repr(self) -> str:
-        changed = [n for n, old in _REPR_DEFAULTS.items() if repr(getattr(self, n, old)) != repr(old)]
+        options = self._repr_defaults.items()
+        changed = [name for name, old in options if repr(getattr(self, name, old)) != repr(old)]
         names = [*self._repr_names, *changed]
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 

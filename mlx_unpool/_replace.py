@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import warnings
 from contextlib import suppress
-from importlib.metadata import version
 from typing import Any, NamedTuple, TypeVar
 
 import mlx.nn as nn
@@ -108,6 +107,8 @@ def _layer_like(pool: Any) -> nn.Module:
         before, after = zip(*(map(int, sides) for sides in pool._padding))
         same = kind(kernel, stride)
     except (AttributeError, TypeError, ValueError) as error:
+        from importlib.metadata import version  # slow to import
+
         message = f"[replace_max_pools] cannot read the window of {kind.__name__} in MLX {version('mlx')}."
         raise RuntimeError(message) from error
     attributes = {**pool, **vars(pool), "_training": True, "_no_grad": set()}

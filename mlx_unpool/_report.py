@@ -8,7 +8,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any, NoReturn
 
 import mlx.core as mx
@@ -30,6 +29,8 @@ def run_program(main: Callable[[], int | None]) -> NoReturn:
 
 def print_versions(**more: str) -> None:
     """Print the versions and the system, then ``more``: one name and value per line."""
+    from importlib.metadata import version  # slow to import
+
     lines = {"mlx_unpool": __version__, "mlx": version("mlx"), "Python": platform.python_version()}
     for name, value in (lines | {"system": platform.platform()} | more).items():
         print(f"{name:12}{value}")

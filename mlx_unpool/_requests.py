@@ -72,6 +72,7 @@ class Request:
     """Checked arguments of a call by ``caller`` over ``rank`` spatial axes."""
 
     size_argument: ClassVar[str] = "output_size"  # decides the size of a result larger than the input
+    pair_hint: ClassVar[str]  # what to do with the pair (values, indices) of a pool
 
     caller: str
     rank: int
@@ -92,7 +93,7 @@ class Request:
     def target(self, x: Any, stream: Any) -> Target:
         """Check ``x`` and ``stream``; return the stream and the backend of the call."""
         if not isinstance(x, mx.array) or x.dtype not in TRAITS:
-            raise arguments.not_values(self.caller, x)
+            raise arguments.not_values(self.caller, x, self.pair_hint)
         if stream is not None:
             arguments.check_stream(self.caller, stream)
         target = stream, backend = target_of(stream)
@@ -105,6 +106,8 @@ class Request:
 @dataclass(frozen=True, eq=False)
 class Pooling(Request):
     """Max pooling of any kind."""
+
+    pair_hint: ClassVar[str] = "pass only the values on. nn.Sequential passes both to the next layer"
 
     return_indices: bool
 

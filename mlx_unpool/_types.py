@@ -2,7 +2,7 @@
 
 A *flat* index is the number ``(d*H + h)*W + w`` of a position in the plane that was pooled. A *window*
 index is the row-major offset inside the window. uint8 and uint16 arrays contain window indices, arrays of
-other integer types flat indices.
+other integer types flat indices. Only unpooling and ``check_indices`` accept others, with ``index_format``.
 """
 
 from __future__ import annotations
@@ -74,6 +74,11 @@ def is_float(dtype: mx.Dtype) -> bool:
 def is_window(dtype: mx.Dtype) -> bool:
     """Whether indices of this dtype are offsets inside the window."""
     return dtype in (mx.uint8, mx.uint16)
+
+
+def format_of(dtype: mx.Dtype) -> IndexFormat:
+    """The format of indices of this dtype, unless ``index_format`` says otherwise."""
+    return "window" if is_window(dtype) else "flat"
 
 
 def flat_dtype(size: Triple) -> mx.Dtype:

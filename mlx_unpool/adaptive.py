@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -71,9 +70,12 @@ class AdaptivePooling(Pooling):
         needed = f"be an integer or a tuple of {rank} integers or Nones"
         numbers = given if output_size is None else [n for n in given if n is not None]
         is_complete = len(given) == rank
-        arguments.checked_integers(caller, "output_size", output_size, needed, numbers, is_complete, 1)
+        checked = arguments.checked_integers(
+            caller, "output_size", output_size, needed, numbers, is_complete, 1
+        )
         arguments.check_flag(caller, "return_indices", return_indices)
-        sizes = tuple(None if n is None else operator.index(n) for n in given)
+        remaining = iter(checked)
+        sizes = tuple(None if n is None else next(remaining) for n in given)
         first = arguments.channels_come_first(caller, data_format)
         return interned(AdaptivePooling, caller, rank, first, return_indices, sizes)
 

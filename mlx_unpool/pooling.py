@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import mlx.core as mx
 
 from . import _arguments as arguments
-from . import _types
 from ._geometry import Window, WindowGeometry, untriple
 from ._layer import PoolingLayer
 from ._layout import Plan
@@ -43,11 +42,7 @@ class MaxPooling(Pooling):
         """The request with these arguments, checked."""
         window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
         arguments.check_flag(caller, "return_indices", return_indices)
-        arguments.check_choice(caller, "index_format", index_format, _types.INDEX_FORMATS)
-        most = _types.MAX_WINDOW_INDICES
-        if index_format == "window" and window.elements > most:
-            needed = f"be 'flat' for windows of more than {most} elements, here {window.elements},"
-            raise ValueError(arguments.message(caller, "index_format", needed, index_format))
+        index_format = arguments.index_format_of(caller, index_format, window)
         first = arguments.channels_come_first(caller, data_format)
         return interned(MaxPooling, caller, rank, first, return_indices, window, index_format)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -14,10 +14,11 @@ import mlx.nn as nn
 from . import _arguments as arguments
 from . import _derivatives, _index_checks
 from ._geometry import Geometry, Triple, Window, WindowGeometry, triple, untriple
+from ._index_arithmetic import in_dtype_of
 from ._layer import Layer, PoolingLayer
 from ._layout import Layout, Plan
 from ._requests import Request, cached_plan, checked_once, interned
-from ._types import LARGEST_AXIS, DataFormat, IntOrTuple, Padding, Stream, flat_dtype, is_window
+from ._types import LARGEST_AXIS, DataFormat, IndexFormat, IntOrTuple, Padding, Stream, flat_dtype, format_of
 from .pooling import MaxPool1d, MaxPool2d, MaxPool3d
 
 if TYPE_CHECKING:
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
 class MaxUnpooling(Request):
     """Max unpooling; without a window it accepts any flat indices."""
 
+    pair_hint: ClassVar[str] = "pass both, as in unpool(values, indices) or unpool(*pool(x))"
+
     window: Window | None
-    needs_output_size: bool  # whether the default size is refused
+    index_format: IndexFormat | None  # None: the dtype of the indices decides
+    from_pool: bool  # of a layer made by that method, for indices and sizes of its pool only
 
     @staticmethod
     @checked_once
@@ -40,18 +44,20 @@ class MaxUnpooling(Request):
         stride: Any,
         padding: Any,
         dilation: Any,
+        index_format: Any,
         data_format: Any,
         from_pool: bool = False,
     ) -> MaxUnpooling:
-        """The request with these arguments, checked; ``from_pool``: of a layer made by that method."""
+        """The request with these arguments, checked."""
         first = arguments.channels_come_first(caller, data_format)
         window = None
         if kernel_size is not None:
             window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation)
         else:
             arguments.check_no_window(caller, stride, padding, dilation)
-        needs_output_size = window is None or (max(window.stride) > 1 and (from_pool or window.same))
-        return interned(MaxUnpooling, caller, rank, first, window, needs_output_size)
+        if index_format is not None:
+            index_format = arguments.index_format_of(caller, index_format, window)
+        return interned(MaxUnpooling, caller, rank, first, window, index_format, from_pool)
 
     def run(self, x: Any, indices: Any, output_size: Any = None, stream: Any = None) -> mx.array:
         """The values ``x`` at the positions of ``indices``, zeros elsewhere."""
@@ -60,8 +66,7 @@ class MaxUnpooling(Request):
         if indices.shape != x.shape:
             got = f"but got {x.shape} and {indices.shape}"
             raise ValueError(f"[{self.caller}] 'x' and 'indices' must have the same shape {got}.")
-        if self.window is None and is_window(indices.dtype):
-            raise self.error("kernel_size", f"be given for window indices ({indices.dtype})", None)
+        index_format = self._format_of(indices.dtype)
         if output_size is not None:
             output_size = arguments.shape(self.caller, "output_size", output_size, self.rank)
         plan = cached_plan(self, target[1].is_gpu, x.shape, output_size)
@@ -69,10 +74,25 @@ class MaxUnpooling(Request):
             if 0 in plan.shape:  # no images or no channels
                 return mx.zeros(plan.shape, x.dtype)
             if _index_checks.is_checking():
-                _index_checks.check_values_if_available(self.caller, indices, plan.layout, plan.geometry)
+                planes = plan.layout, plan.geometry, index_format
+                _index_checks.check_values_if_available(self.caller, indices, *planes)
             values, indices = mx.reshape(x, plan.folded), mx.reshape(indices, plan.folded)
+            indices = in_dtype_of(index_format, indices, plan.geometry)
             full = _derivatives.linear("scatter", "last", values, indices, plan, target)
             return mx.reshape(full, plan.shape)
+
+    def _format_of(self, dtype: mx.Dtype) -> IndexFormat:
+        """The format of indices of this dtype."""
+        usual = format_of(dtype)
+        if self.from_pool and self.index_format not in (usual, None):
+            needed = f"be {self.index_format} indices, as those of the pool given to from_pool were,"
+            hint = " If the pool was changed since, call from_pool again."
+            raise TypeError(arguments.message(self.caller, "indices", needed, dtype) + hint)
+        index_format = self.index_format or usual
+        if self.window is None and index_format == "window":
+            hint = " Pass index_format='flat' if they are positions in the plane."
+            raise self.error("kernel_size", f"be given for window indices ({dtype})", None, hint)
+        return index_format
 
     def plan(self, shape: tuple[int, ...], output_size: tuple[int, ...] | None) -> Plan:
         """See ``Request``; ``output_size`` is None, a spatial or a full shape."""
@@ -95,7 +115,7 @@ class MaxUnpooling(Request):
         if self.window is None:
             raise self.error("output_size", "be given if 'kernel_size' is None", None)
         default = self.window.unpooled_size(pooled)
-        if self.needs_output_size:
+        if max(self.window.stride) > 1 and (self.from_pool or self.window.same):
             case = "padding='same'" if self.window.same else "a layer made by from_pool"
             why = "because inputs of several sizes have this pooled size,"
             hint = " Pass the shape of the array that was pooled: output_size=x.shape."
@@ -164,6 +184,7 @@ def max_unpool1d(
     output_size: IntOrTuple | None = None,
     *,
     dilation: IntOrTuple = 1,
+    index_format: IndexFormat | None = None,
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> mx.array:
@@ -183,7 +204,8 @@ def max_unpool1d(
 
     See also: ``MaxUnpool1d`` for the other arguments, results and errors; ``max_pool1d``.
     """
-    request = MaxUnpooling.of("max_unpool1d", 1, kernel_size, stride, padding, dilation, data_format)
+    window = kernel_size, stride, padding, dilation
+    request = MaxUnpooling.of("max_unpool1d", 1, *window, index_format, data_format)
     return request.run(x, indices, output_size, stream)
 
 
@@ -196,6 +218,7 @@ def max_unpool2d(
     output_size: IntOrTuple | None = None,
     *,
     dilation: IntOrTuple = 1,
+    index_format: IndexFormat | None = None,
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> mx.array:
@@ -219,7 +242,8 @@ def max_unpool2d(
 
     See also: ``MaxUnpool2d`` for the other arguments, results and errors; ``max_pool2d``.
     """
-    request = MaxUnpooling.of("max_unpool2d", 2, kernel_size, stride, padding, dilation, data_format)
+    window = kernel_size, stride, padding, dilation
+    request = MaxUnpooling.of("max_unpool2d", 2, *window, index_format, data_format)
     return request.run(x, indices, output_size, stream)
 
 
@@ -232,6 +256,7 @@ def max_unpool3d(
     output_size: IntOrTuple | None = None,
     *,
     dilation: IntOrTuple = 1,
+    index_format: IndexFormat | None = None,
     data_format: DataFormat = "channels_last",
     stream: Stream = None,
 ) -> mx.array:
@@ -254,14 +279,16 @@ def max_unpool3d(
 
     See also: ``MaxUnpool3d`` for the other arguments, results and errors; ``max_pool3d``.
     """
-    request = MaxUnpooling.of("max_unpool3d", 3, kernel_size, stride, padding, dilation, data_format)
+    window = kernel_size, stride, padding, dilation
+    request = MaxUnpooling.of("max_unpool3d", 3, *window, index_format, data_format)
     return request.run(x, indices, output_size, stream)
 
 
 class _MaxUnpool(Layer):
     _repr_names = ("kernel_size", "stride", "padding")
     _request_of = staticmethod(MaxUnpooling.of)
-    _given = attrgetter(*_repr_names, "dilation", "data_format", "_from_pool")
+    _repr_defaults = Layer._repr_defaults | {"index_format": None}
+    _given = attrgetter(*_repr_names, "dilation", "index_format", "data_format", "_from_pool")
 
     def __init__(
         self,
@@ -270,6 +297,7 @@ class _MaxUnpool(Layer):
         padding: Padding = 0,
         *,
         dilation: IntOrTuple = 1,
+        index_format: IndexFormat | None = None,
         data_format: DataFormat = "channels_last",
     ) -> None:
         """Create the layer; ``from_pool`` copies the arguments of a pool.
@@ -295,11 +323,13 @@ class _MaxUnpool(Layer):
                 indices whose windows differ or are unknown, for example from adaptive pooling; then omit the
                 next three arguments, and pass ``output_size`` in every call.
             stride, padding, dilation: Must match the pooling layer; same types and defaults.
+            index_format (str, optional): What the indices are: ``"flat"``, positions in the plane, or
+                ``"window"``, offsets inside the window. Default: uint8 and uint16 indices are offsets, all
+                others positions.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Values can have any floating-point or integer dtype (float64 only on the CPU), and the
-        output has the same dtype. Indices can have any integer dtype: uint8 and uint16 indices are offsets
-        inside the window, all others are positions in the plane.
+        output has the same dtype. Indices can have any integer dtype.
 
         Example:
             >>> x, window = mx.zeros((8, 32, 32, 64)), (3, 2, 1)  # kernel_size, stride, padding
@@ -312,6 +342,7 @@ class _MaxUnpool(Layer):
         self.stride = kernel_size if stride is None else stride
         self.padding = padding
         self.dilation = dilation
+        self.index_format = index_format
         self.data_format = data_format
         self._from_pool = False
         self._request()
@@ -320,8 +351,9 @@ class _MaxUnpool(Layer):
     def from_pool(cls, pool: PoolingLayer) -> Self:
         """Create the unpooling layer for a pooling layer with the same number of spatial axes.
 
-        Each call must pass ``output_size`` if a stride of ``pool`` is above 1, or if it is adaptive or
-        fractional (``kernel_size`` is then None).
+        The layer copies the arguments, and refuses indices whose dtype belongs to the other ``index_format``,
+        for example those of a pool that was changed later. Each call must pass ``output_size`` if a stride of
+        ``pool`` is above 1, or if it is adaptive or fractional (``kernel_size`` is then None).
 
         Args:
             pool (Module): Pooling layer of this library with ``return_indices=True``.
@@ -337,23 +369,30 @@ class _MaxUnpool(Layer):
         if not pool.return_indices:
             needed = "have return_indices=True, as unpooling needs its indices,"
             raise ValueError(arguments.message(cls.__name__, "pool", needed, pool))
-        if not isinstance(pool, (MaxPool1d, MaxPool2d, MaxPool3d)):
-            return cls(None, data_format=pool.data_format)
-        window = pool.kernel_size, pool.stride, pool.padding
-        unpool = cls(*window, dilation=pool.dilation, data_format=pool.data_format)
+        if isinstance(pool, (MaxPool1d, MaxPool2d, MaxPool3d)):
+            window = pool.kernel_size, pool.stride, pool.padding
+            unpool = cls(*window, dilation=pool.dilation, data_format=pool.data_format)
+            unpool.index_format = pool.index_format
+        else:
+            unpool = cls(None, index_format="flat", data_format=pool.data_format)
         unpool._from_pool = True
         return unpool
 
     def __call__(
-        self, x: mx.array, indices: mx.array, output_size: IntOrTuple | None = None, *, stream: Stream = None
+        self,
+        x: mx.array,
+        indices: mx.array | None = None,
+        output_size: IntOrTuple | None = None,
+        *,
+        stream: Stream = None,
     ) -> mx.array:
         """Unpool ``x``.
 
         Args:
             x (array): Pooled values. Shape ``(N, ..., C)``, or ``(N, C, ...)`` with
                 ``data_format="channels_first"``; the batch dimension is optional.
-            indices (array): Flat indices, or window indices if the dtype is uint8 or uint16, with
-                the shape of ``x``. ``convert_indices`` converts indices of TensorFlow and ONNX.
+            indices (array): Required: indices from the pool, with the shape of ``x``. ``convert_indices``
+                converts indices of TensorFlow and ONNX.
             output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
                 shape, or its full shape with or without the batch. An int applies to all axes. Each axis may
                 differ by less than one stride from its default length (with ``padding="same"``, pooling it
@@ -366,10 +405,14 @@ class _MaxUnpool(Layer):
             array: Values at their positions, zeros elsewhere, with the dtype of ``x``.
 
         Raises:
+            TypeError: If ``indices`` is missing or, in a layer made by ``from_pool``, of the other format.
             ValueError: If ``output_size`` is required but missing, or the arrays are too large for the device
                 (about 2^31 elements on the CPU; without ``kernel_size`` 2^31 pooled values per plane on any
                 device).
         """
+        if indices is None:
+            calls = "unpool(values, indices), or unpool(*pool(x))"
+            raise TypeError(f"[{type(self).__name__}] 'indices' is missing: {calls}.")
         return self._request().run(x, indices, output_size, stream)
 
 

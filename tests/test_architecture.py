@@ -45,6 +45,7 @@ _derivatives
 _backends
 _backends.gpu _backends.cpu
 _backends.cpu.maxima _backends.cpu.positions
+_backends.cpu.offsets
 _backends.cpu.values
 _backends.cpu.padding
 _backends.cpu.axes _backends.cpu.arrays _backends.kernel_source

@@ -82,6 +82,7 @@ def test_functions_and_layers_name_a_wrong_argument(kind, rank, needed, row):
 
 # Calls with one mistake: arguments, options, the error, the argument and parts of the message.
 LINE, SMALL, SQUARE = mx.zeros((1, 4, 1)), mx.zeros((1, 3, 3, 1)), mx.zeros((1, 4, 4, 1))
+PAIR = SQUARE, SQUARE.astype(mx.int32)  # of a pool
 L32, I32, U8 = LINE.astype(mx.int32), SQUARE.astype(mx.int32), SQUARE.astype(mx.uint8)
 OF_3, OF_2 = mx.zeros((1, 1, 1, 3), mx.int32), mx.zeros((2, 1, 1, 1, 1), mx.int32)  # planes
 SAME = SQUARE, I32, 3, 2, "same"
@@ -125,6 +126,9 @@ CALLS = {
         (SAME, {}, ValueError, "output_size", "padding='same'", "output_size=x.shape"),
         ((SQUARE, I32, None), {}, ValueError, "output_size", "kernel_size"),
         ((SQUARE, U8, None), {"output_size": 8}, ValueError, "kernel_size", "uint8"),
+        ((SQUARE, I32, None), {"index_format": "window"}, ValueError, "index_format", "'kernel_size' is"),
+        ((SQUARE, I32, 257), {"index_format": "window"}, ValueError, "index_format", "65536", "66049"),
+        ((PAIR, I32, 2), {}, TypeError, "x", "tuple", "unpool(values, indices) or unpool(*pool(x))."),
         ((SQUARE, I32, None, 2), {"output_size": 8}, ValueError, "stride", "kernel_size", "2"),
         ((SQUARE, I32, None, None, 1), {"output_size": 8}, ValueError, "padding", "kernel_size", "1"),
         ((SQUARE, I32, None), {"output_size": 8, "dilation": 2}, ValueError, "dilation", "kernel_size", "2"),
@@ -238,6 +242,8 @@ LAYER_CALLS = [  # call, error, class, argument and a part of the message
     (lambda: MaxPool2d(2)(mx.zeros((3,))), ValueError, "MaxPool2d", "x", "(3,)"),
     (lambda: MaxUnpool2d(2)(SQUARE, I32, (6, 8)), ValueError, "MaxUnpool2d", "output_size", "(6, 8)"),
     (lambda: MaxUnpool2d(None, stride=2), ValueError, "MaxUnpool2d", "stride", "kernel_size"),
+    (lambda: MaxUnpool2d(2, index_format="offset"), ValueError, "MaxUnpool2d", "index_format", "'offset'"),
+    (lambda: MaxPool2d(2)(PAIR), TypeError, "MaxPool2d", "x", "tuple", "pass only the values on"),
     (lambda: MaxPool2d(CIRCULAR), TypeError, "MaxPool2d", "kernel_size", "integer"),
     (lambda: MaxUnpool2d(2)(SQUARE, I32, stream="cpu"), TypeError, "MaxUnpool2d", "stream", "'cpu'"),
     (lambda: TRACED(mx.array([2, 3])), TypeError, "max_pool2d", "kernel_size", "an unprintable tuple"),
@@ -254,6 +260,20 @@ def test_layers_name_what_is_wrong_in_a_call():
         same = f"[max_unpool2d] 'x' and 'indices' must have the same shape but got (1, 4, 4, 1) and {shape}."
         with pytest.raises(ValueError, match=re.escape(same)):
             mlx_unpool.max_unpool2d(SQUARE, mx.zeros(shape, mx.int32), 2)
+
+
+@pytest.mark.parametrize("x", [PAIR, SQUARE])
+def test_a_layer_says_that_the_indices_are_missing(x):
+    with pytest.raises(TypeError) as raised:
+        MaxUnpool2d(2)(x)
+    missing = "[MaxUnpool2d] 'indices' is missing: unpool(values, indices), or unpool(*pool(x))."
+    assert str(raised.value) == missing
+
+
+@pytest.mark.parametrize(("name", "most"), [("MaxPool2d", 4), ("MaxUnpool3d", 4), ("AdaptiveMaxPool1d", 2)])
+def test_too_many_positional_arguments_are_an_error_of_a_public_class(name, most):
+    with pytest.raises(TypeError, match=rf"^{name[:-2]}\.__init__\(\) takes .*\b{most} positional arguments"):
+        getattr(mlx_unpool, name)(*[2] * most)
 
 
 SIZES = {  # calls, each with an array as one of its sizes

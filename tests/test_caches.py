@@ -95,3 +95,26 @@ def test_a_call_leaves_no_cycle_behind(row, column, collector_off):
         transforms.COLUMNS[column](case, False)
     # A cycle is several objects per call.
     assert len(gc.get_objects()) - before < 30
+
+
+def test_a_string_that_equals_others_is_not_kept_for_them():
+    class Hostile(str):
+        def __eq__(self, other):
+            return True
+
+        def __hash__(self):
+            return hash("flat")
+
+    x = mx.zeros((1, 8, 1))
+    mlx_unpool.max_pool1d(x, 5, return_indices=True, index_format=Hostile("window"))
+    assert mlx_unpool.max_pool1d(x, 5, return_indices=True)[1].dtype == mx.int32
+
+
+def test_an_integer_is_asked_for_its_value_once():
+    class Changing:
+        values = iter([2])
+
+        def __index__(self):
+            return next(self.values)
+
+    assert mlx_unpool.adaptive_max_pool1d(mx.zeros((1, 8, 1)), Changing()).shape == (1, 2, 1)

@@ -16,10 +16,12 @@ VALUES, OFFSETS = max_pool2d(X, 2, return_indices=True, index_format="window")
 OTHER_WINDOW = max_pool2d(mx.random.normal((1, 9, 9, 2)), 3, 2, return_indices=True)
 LATE = max_pool2d(mx.arange(36.0).reshape(1, 6, 6, 1), 3, return_indices=True, index_format="window")
 GRADIENT = mx.grad(lambda v: max_unpool2d(v, OTHER_SIZE[1], 2).sum())
-CAST = "uint8 indices are offsets in the window", "to int32", "from 0 to 3", "got 6 at (0, 0, 0, 0)"
+CAST = "offsets in the window", "pass index_format='flat'", "from 0 to 3", "got 6 at (0, 0, 0, 0)"
 REFUSED = [  # a call, and parts of its message
     (lambda: max_unpool2d(*OTHER_SIZE, 2), "6 at (0, 0, 0, 0)", "'output_size'", "W 4 to 5 have this"),
     (lambda: MaxUnpool2d(2)(*OTHER_SIZE), "6 at (0, 0, 0, 0)", "'output_size'", "4 to 5"),
+    (lambda: max_unpool2d(*OTHER_SIZE, 2, index_format="flat"), "6 at (0, 0, 0, 0)", "in their own window"),
+    (lambda: max_unpool2d(*OTHER_SIZE, 2, index_format="window"), "from 0 to 3", "6 at (0, 0, 0, 0)"),
     (lambda: GRADIENT(OTHER_SIZE[0]), "6 at (0, 0, 0, 0)"),
     (lambda: max_unpool2d(*OTHER_WINDOW, 2, output_size=(8, 8)), "kernel_size"),
     (lambda: max_unpool2d(*LATE, 2), "0 to 3", "got 8 at", "kernel_size"),
@@ -54,6 +56,7 @@ def test_check_indices_accepts_full_shapes_and_windows():
         for size in sizes:
             assert check_indices(given, size) is None
             assert check_indices(given, size, 2) is None
+            assert check_indices(given.astype(mx.uint8), size, 2, index_format="flat") is None
     call = lambda: check_indices(indices, (5, 4), 2)
     hint = "'output_size', and the pool's kernel_size, stride, padding and dilation (kernel_size=None for an "
     fails(call, ValueError, "check_indices", "indices", "in their own window", hint)

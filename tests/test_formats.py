@@ -162,6 +162,58 @@ def test_window_indices_of_one_byte_may_be_of_a_window_of_more_elements():
         mlx_unpool.check_indices(indices, (550,), 300, 300)
 
 
+INTEGERS = mx.int8, mx.int16, mx.int32, mx.int64, mx.uint8, mx.uint16, mx.uint32, mx.uint64
+LINE = mx.array([[5.0], [6.0]])  # pooled from [0, 5, 0, 6] with windows of 2
+UNPOOLED = [  # format, indices and what unpooling LINE gives
+    ("flat", [1, 3], [0, 5, 0, 6]),
+    ("flat", [2, 3], [0, 0, 5, 6]),  # 2 is in the other window
+    ("flat", [1, 1], [0, 6, 0, 0]),
+    ("flat", [0, 4], [5, 0, 0, 0]),
+    ("window", [1, 1], [0, 5, 0, 6]),
+    ("window", [2, 0], [0, 0, 6, 0]),
+]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize(("index_format", "indices", "expected"), UNPOOLED)
+def test_a_format_means_the_same_for_every_dtype(index_format, indices, expected, dtype):
+    given = mx.array(indices, dtype)[:, None]
+    full = mlx_unpool.max_unpool1d(LINE, given, 2, index_format=index_format)
+    assert full.flatten().tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", [mx.int32, mx.int64, mx.uint64], ids=str)
+@pytest.mark.parametrize("elements", [255, 256, 65535, 65536])
+def test_wide_offsets_of_large_windows(elements, dtype):
+    values = mx.arange(1, 5).reshape(1, 4, 1)
+    given = mx.array([0, elements - 1, elements, 2**31 - 1], dtype)
+    full = mlx_unpool.max_unpool1d(values, given.reshape(1, 4, 1), elements, index_format="window")
+    assert full.sum() == 3
+    assert full[0, 0] == 1
+    assert full[0, 2 * elements - 1] == 2
+
+
+def test_wide_offsets_in_transformations():
+    unpool = partial(mlx_unpool.max_unpool1d, kernel_size=2, index_format="window")
+    given = mx.array([[1], [-1]])
+    expected = unpool(LINE, given).tolist()
+    assert mx.compile(unpool)(LINE, given).tolist() == expected
+    assert mx.vmap(unpool)(LINE[None], given[None])[0].tolist() == expected
+    assert mx.grad(lambda v: unpool(v, given).sum())(LINE).tolist() == [[1], [0]]
+
+
+@pytest.mark.parametrize("index_format", ["flat", "window"])
+def test_negative_indices_drop_their_values(index_format):
+    full = mlx_unpool.max_unpool1d(LINE, mx.array([[-1], [-2]]), 2, index_format=index_format)
+    assert not full.any()
+
+
+def test_without_a_window_flat_indices_may_be_anywhere_and_of_any_dtype():
+    given = mx.array([[3], [0]], mx.uint8)
+    full = mlx_unpool.max_unpool1d(LINE, given, None, output_size=4, index_format="flat")
+    assert full.flatten().tolist() == [6, 0, 0, 5]
+
+
 @pytest.mark.parametrize(("kernel", "dtype"), [(255, mx.uint8), (256, mx.uint16)])
 def test_flat_indices_outside_their_window_become_the_largest_number(kernel, dtype):
     flat = mx.array([[0], [kernel + 1], [-1]], mx.int32)

@@ -82,6 +82,8 @@ def test_defaults_of_functions_are_those_of_layers(name):
     arguments = dict(inspect.signature(layer).parameters)
     arguments |= dict(list(inspect.signature(layer.__call__).parameters.items())[1:])
     assert set(arguments) == set(function)
+    if "indices" in arguments:  # the layer's own error for a call without them needs a default
+        arguments["indices"] = function["indices"]
     for argument, parameter in arguments.items():
         assert parameter.default == function[argument].default, argument
         assert parameter.annotation == function[argument].annotation, argument
@@ -101,11 +103,30 @@ NO_POOLS = [
 
 def test_from_pool_copies_every_parameter_of_pools_of_its_rank_with_indices():
     original = MaxPool2d(3, 2, 1, dilation=2, return_indices=True, **FIRST)
-    expected = "MaxUnpool2d(kernel_size=3, stride=2, padding=1, dilation=2, data_format='channels_first')"
+    window = "kernel_size=3, stride=2, padding=1, dilation=2"
+    expected = f"MaxUnpool2d({window}, index_format='flat', data_format='channels_first')"
     assert repr(MaxUnpool2d.from_pool(original)) == expected
     for given, error, *parts in NO_POOLS:
         call = lambda given=given: MaxUnpool2d.from_pool(given)
         fails(call, error, "MaxUnpool2d", "pool", *parts)
+
+
+@pytest.mark.parametrize(("old", "new"), [("flat", "window"), ("window", "flat")])
+def test_a_layer_made_by_from_pool_notices_another_index_format_of_the_pool(old, new):
+    pool = MaxPool2d(2, return_indices=True, index_format=old)
+    unpool = MaxUnpool2d.from_pool(pool)
+    assert unpool.index_format == old
+    x = mx.zeros((1, 4, 4, 1))
+    assert unpool(*pool(x), x.shape).shape == x.shape
+    pool.index_format = new
+    call = lambda: unpool(*pool(x), x.shape)
+    fails(call, TypeError, "MaxUnpool2d", "indices", f"{old} indices", "call from_pool again")
+
+
+def test_indices_of_an_adaptive_pool_are_flat():
+    unpool = MaxUnpool2d.from_pool(mlx_unpool.AdaptiveMaxPool2d(1, return_indices=True))
+    call = lambda: unpool(mx.zeros((1, 1, 1, 1)), mx.zeros((1, 1, 1, 1), mx.uint8), 4)
+    fails(call, TypeError, "MaxUnpool2d", "indices", "flat indices", "uint8")
 
 
 def test_from_pool_of_an_adaptive_or_fractional_pool():

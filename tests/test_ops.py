@@ -132,6 +132,44 @@ def test_strides_and_dilations_of_a_plane_of_nearly_2_to_the_31_positions(kernel
     assert indices.reshape(-1).tolist() == [*range(0, length - (kernel - 1) * dilation, stride)]
 
 
+def test_a_large_step_along_an_axis_whose_rows_are_all_inside():
+    """The distance between two elements is more than 2^53, beside an axis with padding."""
+    dilation, width = 2**31 - 1, 2**22 + 1
+    x = mx.broadcast_to(mx.array(0, mx.int8), (1, 3, width, 1))  # takes no memory
+    padding = (dilation - 1, 0), 1
+    options = {"dilation": (dilation, 1), "return_indices": True}
+    _, indices = mlx_unpool.max_pool2d(x, (2, 3), (1, 2**20), padding, **options)
+    columns = [0, *range(2**20 - 1, width, 2**20)]
+    assert indices.flatten().tolist() == [row * width + column for row in (1, 2) for column in columns]
+
+
+SIDE_BY_SIDE = [  # shape and kernel: with many channels and few, codes of 8 and of 16 bits, a remainder
+    ((2, 33, 64), 4),
+    ((2, 33, 3), 5),
+    ((1, 9, 9, 64), 2),
+    ((2, 13, 16, 65), (3, 5)),
+    ((2, 13, 16, 3), (3, 5)),
+    ((1, 40, 26, 64), 13),
+    ((1, 40, 26, 2), (20, 13)),
+    ((1, 4, 7, 6, 64), (2, 3, 3)),
+    ((1, 4, 7, 6, 3), (2, 3, 3)),
+]
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.float64], ids=str)
+@pytest.mark.parametrize(("shape", "kernel"), SIDE_BY_SIDE)
+def test_gradients_of_windows_side_by_side_are_those_of_a_pool_with_indices(shape, kernel, dtype):
+    random = np.random.default_rng(0)
+    numbers = np.array([0, -0.0, 1, 2, np.inf, -np.inf, np.nan])
+    x = random.choice(numbers, shape, p=[0.2, 0.2, 0.2, 0.1, 0.01, 0.19, 0.1])
+    x = mx.array(x, dtype)
+    pool = getattr(mlx_unpool, f"max_pool{len(shape) - 2}d")
+    cotangent = mx.array(random.normal(size=pool(x, kernel).shape), dtype)
+    (gradient,) = mx.vjp(lambda x: pool(x, kernel), [x], [cotangent])[1]
+    (expected,) = mx.vjp(lambda x: pool(x, kernel, return_indices=True)[0], [x], [cotangent])[1]
+    assert mx.array_equal(gradient, expected)
+
+
 def test_the_gradient_of_2x2_windows_needs_no_scatter():
     gradient = mx.grad(lambda x: mlx_unpool.max_pool2d(x, 2).sum())(mx.zeros((1, 8, 8, 16)))
     assert not [name for name in operations(gradient) if "Scatter" in name]

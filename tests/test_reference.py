@@ -91,19 +91,28 @@ def test_generated_indices(seed):
         flat[:] = np.where(random.random(shape) < 0.05, random.choice(WILD, shape), flat)
     offsets = random.integers(0, min(prod(case.pool.kernel) + 2, 256), shape)
     offsets[random.random(shape) < 0.05] = 255
+    negative = np.where(random.random(shape) < 0.05, random.integers(-9, 0, shape), offsets)
     of_windows = mx.uint8, mx.uint16
-    of_planes = [d for d in INTEGERS if d not in of_windows and positions + 2 <= mx.iinfo(d).max]
+    wide = [d for d in INTEGERS if positions + 2 <= mx.iinfo(d).max]
+    of_planes = [d for d in wide if d not in of_windows]
+    signed = [d for d in INTEGERS if mx.iinfo(d).min < 0]
+    flat_format, window_format = (partial(case.max_unpool, index_format=name) for name in ("flat", "window"))
     for drawn, dtypes, run in (
         (anywhere, of_planes, case.max_unpool),
         (near, of_planes, case.max_unpool),
         (anywhere, of_planes, case.unpool_anywhere),
+        (anywhere, wide, flat_format),
+        (near, wide, flat_format),
         (offsets, of_windows, case.max_unpool),
+        (offsets, INTEGERS, window_format),
+        (negative, signed, window_format),
     ):
         dtype = dtypes[random.integers(len(dtypes))]
-        flat = drawn.clip(mx.iinfo(dtype).min or -positions, min(mx.iinfo(dtype).max, 2**62))
+        wraps = -positions if dtype.size >= 4 else 0  # to a number outside the plane
+        flat = drawn.clip(mx.iinfo(dtype).min or wraps, min(mx.iinfo(dtype).max, 2**62))
         indices = case.layout.arrange(flat, dtype)
-        if drawn is offsets:
-            flat = reference.flat_of_window(offsets, case.pool, case.size, case.cells)
+        if drawn is offsets or drawn is negative:
+            flat = reference.flat_of_window(flat, case.pool, case.size, case.cells)
         unpool = lambda v, run=run, indices=indices: run(v, indices)
         check_unpool(unpool, values, case.dtype, case.layout, flat, case.size, case)
 

@@ -79,13 +79,13 @@ def each_call(
         count += 1
         if feed is None:
             record(PoolCall(layer, indices))
-            return maxima, indices
+            return maxima, in_format_of(layer, indices, x)
         given = as_flat(given_to_call(feed, count, indices.shape), format, layer, x)
         # A window without an element has no index.
         there = mx.where(indices < 0, maxima, values_at(given, layer, x))
         flips, gap = (given != indices).sum(), mx.abs(maxima - there).max()
         record(PoolCall(layer, indices, flips, mx.where(gap == 0, 0, gap / mx.abs(x).max())))
-        return there if values else maxima, given
+        return there if values else maxima, in_format_of(layer, given, x)
 
     with set_inside(instead_of_pooling, pool):
         yield
@@ -123,9 +123,24 @@ def as_flat(indices: mx.array, format: Format, layer: Any, x: mx.array) -> mx.ar
     """Indices of a layer's input as flat ones."""
     if format == "flat":
         return indices
-    first, last = spatial_axes(layer)
-    size = x.shape[first : last + 1 or None]
-    return convert_indices(indices, format, "flat", size, data_format=layer.data_format)
+    return convert_indices(indices, format, "flat", spatial_size(layer, x), data_format=layer.data_format)
+
+
+def in_format_of(layer: Any, flat: mx.array, x: mx.array) -> mx.array:
+    """Flat indices of a layer's input in the format that the layer returns."""
+    if layer.index_format == "flat":
+        return flat
+    return convert_indices(
+        flat,
+        "flat",
+        "window",
+        spatial_size(layer, x),
+        layer.kernel_size,
+        layer.stride,
+        layer.padding,
+        dilation=layer.dilation,
+        data_format=layer.data_format,
+    )
 
 
 def values_at(indices: mx.array, layer: Any, x: mx.array) -> mx.array:
@@ -140,3 +155,9 @@ def spatial_axes(layer: Any) -> tuple[int, int]:
     """The first and the last spatial axis of a layer's arrays, counted from the end."""
     last = -1 if layer.data_format == "channels_first" else -2
     return last - layer.rank + 1, last
+
+
+def spatial_size(layer: Any, x: mx.array) -> tuple[int, ...]:
+    """The spatial shape of a layer's input."""
+    first, last = spatial_axes(layer)
+    return x.shape[first : last + 1 or None]

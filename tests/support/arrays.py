@@ -113,9 +113,9 @@ class Case(Generated):
         options |= {"dilation": self.pool.dilation, "ceil_mode": self.pool.ceil_mode}
         return self.function("max_pool")(x, *self.parameters, **options)
 
-    def max_unpool(self, values: mx.array, indices: mx.array) -> mx.array:
-        options = {"output_size": self.size, "dilation": self.pool.dilation, **self.data_format}
-        return self.function("max_unpool")(values, indices, *self.parameters, **options)
+    def max_unpool(self, values: mx.array, indices: mx.array, index_format: str | None = None) -> mx.array:
+        options = {"output_size": self.size, "dilation": self.pool.dilation, "index_format": index_format}
+        return self.function("max_unpool")(values, indices, *self.parameters, **options, **self.data_format)
 
     def expected(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Values, flat and window indices of the reference."""

@@ -122,6 +122,8 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
     indices = [case.layout.arrange(*each) for each in given]
     unpools = [lambda v, i=i: case.max_unpool(v, i) for i in indices]
     unpools.append(lambda v: case.unpool_anywhere(v, indices[1]))
+    wide_offsets = case.layout.arrange(random.integers(-2, taps + 2, shape), mx.int32)
+    unpools.append(lambda v: case.max_unpool(v, wide_offsets, "window"))
 
     def call() -> list[mx.array]:
         out = []

@@ -26,9 +26,10 @@ from ..._types import TRAITS, Rule, is_float, is_window
 from .arrays import added, along, constant, narrowest, unfused
 from .axes import axes_of
 from .maxima import Maxima, irregular_windows, separate_windows, windows
+from .offsets import by_codes, by_elements, has_codes, has_few_elements
 from .padding import rows_of_windows, used_rows
 from .positions import are_tiles, checked, of_pool, origins, plane_of, put, scatter_to_tiles, take, take_last
-from .values import applied, has_few_elements, offsets_of, one_reduction, pooled_values
+from .values import applied, one_reduction, pooled_values
 
 
 class Ops:
@@ -94,8 +95,11 @@ class Ops:
         self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
     ) -> mx.array:
         """See ``Backend``."""
+        x = source[0]
+        if has_codes(g, x):
+            return by_codes(values, x, g).astype(index_dtype)
         if has_few_elements(g):
-            return offsets_of(values, source[0], g)
+            return by_elements(values, x, g)
         return self.pool(source, g, index_dtype)[1]
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
@@ -144,8 +148,9 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
             row, shift = (along(number, x) for x in rows_of_windows(axis))
             elements = elements.gathered(number, row)
             stride, dilation = axis.used, 1
-        if shift is not None:
-            elements = elements.shifted(shift, axis.before + axis.after, step)
+        most = axis.before + axis.after
+        if shift is not None and most:
+            elements = elements.shifted(shift, most, step)
         elements = windows(elements, number, axis.used, stride, dilation, axis.count, step)
     return elements
 

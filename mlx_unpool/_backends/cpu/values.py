@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial, reduce
 from operator import itemgetter
-from typing import TypeGuard
 
 import mlx.core as mx
 
@@ -144,26 +143,3 @@ def values_along(x: mx.array, axis: int, kernel: int, stride: int, dilation: int
 def _merged(sets: Iterable[mx.array]) -> mx.array:
     """The element-wise maximum of several arrays. Each operation overwrites the result of the one before."""
     return reduce(lambda result, later: unfused(mx.maximum(later, result)), sets)
-
-
-def has_few_elements(g: Geometry) -> TypeGuard[WindowGeometry]:
-    """Whether ``offsets_of`` applies: to small separate windows inside the plane."""
-    if not isinstance(g, WindowGeometry) or g.window.elements > 4 or g.window.dilation != (1, 1, 1):
-        return False
-    return g.window.disjoint and axes_of(g).every_element_inside
-
-
-def offsets_of(values: mx.array, x: mx.array, g: WindowGeometry) -> mx.array:
-    """The window offset of each pooled value: of the first element that is not less, or of the last NaN."""
-    if g.window.elements == 1:
-        return mx.zeros(values.shape, mx.uint8)
-    elements = [x]
-    for number, a in enumerate(axes_of(g)):
-        elements = [rows(each, number, n, a.stride, a.count) for each in elements for n in range(a.kernel)]
-    *less, offsets = ((each < values).view(mx.uint8) for each in elements[:-1])
-    for each in reversed(less):
-        offsets = each * (offsets + 1)
-    # A NaN is neither less nor equal, so the result for its window is 0 so far.
-    for number, each in enumerate(elements[1:], 1):
-        offsets = mx.maximum(offsets, (each != each).view(mx.uint8) * number)
-    return offsets
