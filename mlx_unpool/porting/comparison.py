@@ -1,8 +1,8 @@
 """Compare a port with its original, and find out whether they differ because of near-ties.
 
-If two values in a window differ only in the last bit, their order can change in another framework. Then the
-index is different, and the unpooled value is at another position. With the indices of the other framework, a
-correctly ported network gives the same scores up to rounding.
+If two values in a window differ only in the last bit, their order can change in another framework.
+Then the index is different, and the unpooled value is at another position. With the indices of the
+other framework, a correctly ported network gives the same scores up to rounding.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from .arrays import numpy_array, numpy_arrays
-from .messages import cut, warn
-from .names import Names
+from .messages import cut
 from .pools import Format, PoolCall, each_call, pooled_indices
-from .translation import Shapes, Translation
+from .state_dicts import Report, loaded_with_options
+from .translation import Translation
 
-# Gradients below this part of the largest one are rounding noise, such as that of a bias before BatchNorm.
+# Gradients below this part of the largest one are rounding noise, such as that of a bias before
+# BatchNorm.
 SMALLEST = 1e-6
-# Larger differences of a gradient are not rounding.
-MISTAKE = 0.1
+# Larger gaps of a pool are not near-ties.
+NEAR_TIE = 1e-6
 
 
 @dataclasses.dataclass(repr=False)
@@ -35,25 +36,36 @@ class Comparison:
 
     Attributes:
         layers: The name of the pooling layer of each call.
-        flips: How many indices differ, for each call.
-        gap: The largest difference between the maximum of a window and the value at the original's index,
-            divided by the largest absolute value of the pool's input, or None without pools. Near-ties give
-            1e-6 or less.
-        outputs: For each output the largest difference, divided by the original's largest absolute score (by
-            1 if all are 0), largest first. A correct port gives 1e-5 or less.
+        flips: For each call how many indices differ.
+        gaps: For each call the largest difference between the maximum of a window and the value at
+            the original's index, divided by the largest absolute value of the pool's input.
+            Near-ties give 1e-6 or less.
+        duplicates: For each call how many positions are the original's index of several windows.
+        outputs: For each output the largest difference, divided by the original's range or, if
+            that is larger, by its largest absolute score (by 1 if all are 0); largest first. A
+            correct port gives 1e-5 or less.
         constant: The outputs whose scores are all the same, which show little.
-        gradients: For each compared parameter the norm of the difference divided by the norm, largest first.
-        not_compared: Why there is no difference for the other parameters: ``"too small"``, below 1e-6 of the
-            largest in both models, or ``"not given"``.
+        training: Whether a layer of the port is in training mode.
+        gradients: For each compared parameter, by PyTorch name, the norm of the difference divided
+            by the norm; largest first.
+        not_compared: Why there is no difference for the other parameters: ``"too small"``, below
+            1e-6 of the largest in both models, or ``"not given"``.
     """
 
     layers: list[str]
     flips: list[int]
-    gap: float | None
+    gaps: list[float]
+    duplicates: list[int]
     outputs: dict[str, float]
     constant: list[str]
+    training: bool
     gradients: dict[str, float] = dataclasses.field(default_factory=dict)
     not_compared: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def gap(self) -> float | None:
+        """The largest of the ``gaps``, or None without pools."""
+        return max(self.gaps, default=None)
 
     @property
     def scores(self) -> float:
@@ -61,34 +73,15 @@ class Comparison:
         return max(self.outputs.values())
 
     def __repr__(self) -> str:
-        parts = [self._pools(), self._scores(), self._gradients()]
-        return f"Comparison({'; '.join(parts)})"
-
-    def _pools(self) -> str:
-        flipped = sum(count > 0 for count in self.flips)
-        gap = "None" if self.gap is None else f"{self.gap:.2g}"
-        return f"{flipped} of {len(self.flips)} layers with flips; gap {gap}"
-
-    def _scores(self) -> str:
-        said = f"scores {self.scores:.2g}"
-        if len(self.outputs) > 1:
-            said += f" ({next(iter(self.outputs))})"
-        if self.constant:
-            said += f"; constant: {cut(self.constant)}"
-        return said
-
-    def _gradients(self) -> str:
-        if not self.gradients:
-            return "gradients none"
-        name, worst = next(iter(self.gradients.items()))
-        said = f"gradients at most {worst:.2g} ({name})"
-        count = len(self.gradients)
-        said += f", {count} of {count + len(self.not_compared)} compared"
-        for reason in ("too small", "not given"):
-            names = [name for name, why in self.not_compared.items() if why == reason]
-            if names:
-                said += f"; {reason}: {cut(names, 3)}"
-        return said
+        lines = [pools_line(self), outputs_line(self), gradients_line(self)]
+        if sum(self.duplicates):
+            lines.append(
+                f"duplicates: {sum(self.duplicates):,} positions are the index of several windows; "
+                "see docs/guarantees.md#duplicates"
+            )
+        if self.training:
+            lines.append("mode: training")
+        return "\n".join(lines)
 
 
 def compare_port(
@@ -99,68 +92,84 @@ def compare_port(
     *,
     loss: Callable[[Any], mx.array] | None = None,
     gradients: Mapping[str, Any] | None = None,
+    loaded: Report | None = None,
     format: Format = "flat",
-    names: Names | None = None,
-    flatten: Shapes | None = None,
-    unflatten: Shapes | None = None,
 ) -> Comparison:
     """Compare a port with the results of its original for the same inputs.
 
     Args:
         model: The port, with the weights and the mode of the original. Its pools are made to return
             ``indices``.
-        inputs: The arguments of a call.
-        scores: The output of the original, in the layout of the port; a list, tuple or dict of several.
+        inputs: The arguments of a call, in a list.
+        scores: The output of the original, in the layout of the port; a list, tuple or dict of
+            several.
         indices: The original's indices, as ``feed`` of ``pooled_indices``.
         loss: A function of the output; pass it together with ``gradients``.
-        gradients: The original's gradients of this loss by parameter name. Those that are None are not
-            compared.
+        gradients: The original's gradients of this loss by parameter name. Those that are None are
+            not compared.
+        loaded: The result of ``load_state_dict``. Only gradients need it, and only if that function
+            was called with ``names``, ``flatten`` or ``unflatten``.
         format: The format of ``indices``, such as ``"tensorflow"``.
-        names, flatten, unflatten: As for ``load_state_dict``, whose result has them: pass
-            ``**report.options``. Only gradients need them.
 
     Returns:
         A ``Comparison``.
 
+    Raises:
+        TypeError: If an argument has a wrong type, such as indices in floating point.
+        ValueError: If the shapes or the numbers of arrays do not fit, a gradient is of no
+            parameter, or ``loaded`` is missing.
+
     Example:
         >>> layer, x = nn.Linear(2, 3), mx.ones((1, 2))
-        >>> compare_port(layer, [x], layer(x), indices=[])
-        Comparison(0 of 0 layers with flips; gap None; scores 0; gradients none)
+        >>> compare_port(layer.eval(), [x], layer(x), indices=[])
+        pools: none
+        outputs: differ by 0 of the largest
+        gradients: none
 
     See also: ``load_state_dict``; ``pooled_indices``.
     """
-    check_arguments(inputs, loss, gradients)
+    check_inputs(inputs)
+    check_gradient_arguments(model, loss, gradients, loaded)
     feed = [numpy_array(f"indices[{number}]", array) for number, array in enumerate(indices)]
     calls, output = run(model, inputs, feed, format)
     expected = outputs_of(scores)
     check_shapes(output, expected)
-    found = Comparison(
-        layers=layer_names(model, calls),
-        flips=[int(call.flips) for call in calls],
-        gap=max((float(call.gap) for call in calls), default=None),
-        outputs=largest_first({name: score_difference(output[name], expected[name]) for name in expected}),
-        constant=[name for name, array in expected.items() if is_constant(array)],
-    )
+    found = compare_outputs(model, calls, output, expected)
     if loss is not None and gradients is not None:
-        translation = Translation(model, names, flatten, unflatten)
+        translation = Translation(model, **(loaded.options if loaded else {}))
         ours = run_backward(model, inputs, loss, feed, format)
-        found.gradients, found.not_compared = compare_gradients(translation, ours, gradients)
+        pairs = paired_gradients(model, translation, ours, gradients)
+        found.gradients, found.not_compared = compare_gradients(pairs)
     return found
 
 
-def check_arguments(inputs: Any, loss: Any, gradients: Any) -> None:
-    """Check those arguments of ``compare_port`` whose mistakes would be hard to explain later."""
-    if not isinstance(inputs, list | tuple):
-        got = type(inputs).__name__
-    else:
+def check_inputs(inputs: Any) -> None:
+    """Raise TypeError if ``inputs`` is not a list or has arrays of other frameworks."""
+    if isinstance(inputs, list | tuple):
         kinds = [type(value).__name__ for value in inputs if hasattr(value, "shape")]
-        got = f"a list with {cut(kinds)}" if set(kinds) - {"array"} else ""
-    if got:
-        raise TypeError(
-            f"'inputs' must be a list of the model's arguments, such as [mx.array(x)], but got {got}."
-        )
+        if not set(kinds) - {"array"}:
+            return
+        got = f"a list with {cut(kinds)}"
+    else:
+        got = type(inputs).__name__
+    raise TypeError(
+        f"'inputs' must be a list of the model's arguments, such as [mx.array(x)], but got {got}."
+    )
+
+
+def check_gradient_arguments(model: nn.Module, loss: Any, gradients: Any, loaded: Any) -> None:
+    """Check the arguments that are for gradients only."""
     if (loss is None) != (gradients is None):
         raise ValueError("'loss' and 'gradients' must be given together, or neither.")
+    if loaded is not None and not isinstance(loaded, Report):
+        kind = type(loaded).__name__
+        raise TypeError(f"'loaded' must be the result of load_state_dict, but got {kind}.")
+    has_options = any(id(module) in loaded_with_options for module in model.modules())
+    if gradients is not None and loaded is None and has_options:
+        raise ValueError(
+            "'loaded' must be the result of load_state_dict, because the weights were loaded with "
+            "'names', 'flatten' or 'unflatten', which the gradients need as well."
+        )
 
 
 # What is run.
@@ -191,73 +200,124 @@ def run_backward(
 
 def outputs_of(output: Any) -> dict[str, np.ndarray]:
     """The arrays of an output, or of a list, tuple or dict of several, by name."""
-    several: Any = tree_flatten(output, ".scores") if isinstance(output, list | tuple | dict) else []
-    return numpy_arrays(dict(several or {"scores": output}))
-
-
-def layer_names(model: nn.Module, calls: Sequence[PoolCall]) -> list[str]:
-    """The name in the model of the layer of each call."""
-    names = {id(layer): name for name, layer in model.named_modules()}
-    return [names.get(id(call.layer), "not in the model") for call in calls]
+    named: Any = {"scores": output}
+    if isinstance(output, list | tuple | dict):
+        named = tree_flatten(output, ".scores", destination={})
+    return numpy_arrays({name: value for name, value in named.items() if value is not None})
 
 
 # What is compared.
 
 
 def check_shapes(output: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
-    """Raise ValueError if the outputs of the port and of the original are not of the same shapes."""
+    """Raise ValueError if the outputs of the port and the original have different shapes."""
     for name in [*output, *expected]:
         shape, given = (getattr(arrays.get(name), "shape", None) for arrays in (output, expected))
         if shape != given:
             raise ValueError(f"{name!r} must have the shape {shape} but got {given}.")
+    if not expected:
+        raise ValueError("'scores' must contain an array, but it has none.")
+
+
+def compare_outputs(
+    model: nn.Module,
+    calls: Sequence[PoolCall],
+    output: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+) -> Comparison:
+    """The differences of pools and outputs."""
+    names = {id(layer): name for name, layer in model.named_modules()}
+    differences = {name: score_difference(output[name], expected[name]) for name in expected}
+    return Comparison(
+        layers=[names.get(id(call.layer), "not in the model") for call in calls],
+        flips=[int(call.flips) for call in calls],
+        gaps=[nan_as_infinity(call.gap) for call in calls],
+        duplicates=[int(call.duplicates) for call in calls],
+        outputs=largest_first(differences),
+        constant=[name for name, array in expected.items() if is_constant(array)],
+        training=any(module.training for module in model.modules()),
+    )
 
 
 def score_difference(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """The largest difference, divided by the largest absolute value of the original; infinite for a NaN.
+    """The largest difference, divided by the size of the original's scores; infinite for a NaN.
 
-    Not divided by the range: float32 rounds in proportion to the values, so scores from 0.20 to 0.22 of a
-    correct port differ by as much as scores from 0 to 0.22.
+    Not always divided by the range: float32 rounds in proportion to the values, so scores from 0.20
+    to 0.22 of a correct port differ by as much as scores from 0 to 0.22.
     """
+    dtype = np.result_type(ours, theirs, np.float64)
     with np.errstate(invalid="ignore"):  # infinity - infinity
-        difference = np.abs(np.subtract(ours, theirs, dtype=np.result_type(ours, theirs, np.float32)))
-    difference[ours == theirs] = 0
-    largest = np.abs(theirs[np.isfinite(theirs)]).max(initial=0)
-    return nan_as_infinity(difference.max(initial=0) / (largest or 1))
+        difference = np.abs(ours.astype(dtype) - theirs.astype(dtype))
+    largest = np.where(ours == theirs, 0, difference).max(initial=0)
+    finite = theirs[np.isfinite(theirs)].astype(dtype)
+    size = max(np.abs(np.ptp(finite)), np.abs(finite).max()) if finite.size else 0
+    return nan_as_infinity(largest / (size or 1))
 
 
 def is_constant(array: np.ndarray) -> bool:
-    return bool(np.all(array == array.reshape(-1)[:1]))
+    """Whether there are several elements, which are all the same."""
+    return array.size > 1 and bool(np.all(array == array.reshape(-1)[0]))
 
 
-def compare_gradients(
-    translation: Translation, ours: Mapping[str, mx.array], given: Mapping[str, Any]
-) -> tuple[dict[str, float], dict[str, str]]:
-    """The differences of gradients, and why the others are not compared.
+def paired_gradients(
+    model: nn.Module,
+    translation: Translation,
+    ours: Mapping[str, mx.array],
+    given: Mapping[str, Any],
+) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    """The gradients of the port and of the original, or None, in PyTorch's layout and by its names.
 
-    ``ours`` has the MLX names of the port, ``given`` the PyTorch names of the original.
+    Raises:
+        ValueError: If there is a gradient without a parameter, or of another shape.
     """
     theirs = numpy_arrays({name: value for name, value in given.items() if value is not None})
-    check_names(theirs, [key for name in ours for key in translation.names(name)])
-    smallest = SMALLEST * largest_norm(theirs)
-    differences: dict[str, float] = {}
-    not_compared: dict[str, str] = {}
-    for name, array in ours.items():
-        keys = translation.names(name)
-        key = next((key for key in keys if key in theirs), None)  # PyTorch lists shared parameters once
-        if key is None:
-            not_compared[keys[0]] = "not given"
-            continue
-        gradient, expected = translation.to_pytorch(name, array), theirs[key]
-        if gradient.shape != expected.shape:
+    pairs: dict[str, tuple[np.ndarray, np.ndarray | None]] = {}
+    for names in shared_names(model):
+        gradient = np.sum([translation.to_pytorch(name, ours[name]) for name in names], axis=0)
+        keys = [key for name in names for key in translation.names(name)]
+        # PyTorch gives the gradient of a shared parameter under one of its names.
+        found = {key: theirs.pop(key) for key in keys if key in theirs}
+        key, expected = next(iter(found.items()), (keys[0], None))
+        if expected is not None and expected.shape != gradient.shape:
             raise ValueError(
                 f"gradient {key!r} must have the shape {gradient.shape} but got {expected.shape}."
             )
-        if max(norm(gradient), norm(expected)) < smallest:
-            not_compared[key] = "too small"
-            continue
-        differences[key] = gradient_difference(gradient, expected, smallest)
-        if differences[key] > MISTAKE:
-            warn_about_order(key, gradient, expected)
+        pairs[key] = gradient, expected
+    if theirs:
+        raise ValueError(
+            f"no trainable parameter has these 'gradients': {cut(list(theirs), 3)}. Such names are "
+            f"{cut(list(pairs), 3)}. If the weights were loaded with 'names', pass 'loaded'."
+        )
+    return pairs
+
+
+def shared_names(model: nn.Module) -> list[list[str]]:
+    """The MLX names of each trainable parameter: several if modules share it.
+
+    MLX gives the whole gradient of a shared parameter to the last name, and 0 to the others.
+    """
+    names: dict[int, list[str]] = {}
+    for name, array in dict(tree_flatten(model.trainable_parameters())).items():
+        names.setdefault(id(array), []).append(name)
+    return list(names.values())
+
+
+def compare_gradients(
+    pairs: Mapping[str, tuple[np.ndarray, np.ndarray | None]],
+) -> tuple[dict[str, float], dict[str, str]]:
+    """The differences of gradients, and why the others are not compared."""
+    smallest = SMALLEST * largest_norm(
+        [theirs for _, theirs in pairs.values() if theirs is not None]
+    )
+    differences: dict[str, float] = {}
+    not_compared: dict[str, str] = {}
+    for name, (ours, theirs) in pairs.items():
+        if theirs is None:
+            not_compared[name] = "not given"
+        elif max(norm(ours), norm(theirs)) < smallest:
+            not_compared[name] = "too small"
+        else:
+            differences[name] = gradient_difference(ours, theirs, smallest)
     return largest_first(differences), not_compared
 
 
@@ -269,32 +329,14 @@ def gradient_difference(ours: np.ndarray, theirs: np.ndarray, smallest: float) -
     return nan_as_infinity(norm(ours - theirs) / max(norm(theirs), smallest))
 
 
-def check_names(gradients: Mapping[str, np.ndarray], known: Sequence[str]) -> None:
-    """Raise ValueError if there is a gradient without a parameter."""
-    if unknown := [name for name in gradients if name not in known]:
-        raise ValueError(f"no trainable parameter has these 'gradients': {cut(unknown)}.")
-
-
-def largest_norm(gradients: Mapping[str, np.ndarray]) -> float:
+def largest_norm(gradients: Sequence[np.ndarray]) -> float:
     """The largest norm of the gradients; ValueError if they are all 0."""
-    largest = max(map(norm, gradients.values()), default=0.0)
+    largest = max(map(norm, gradients), default=0.0)
     if largest == 0:
-        raise ValueError("all 'gradients' are 0, so nothing can be compared: use another loss or input.")
+        raise ValueError(
+            "all 'gradients' are 0, so nothing can be compared: use another loss or input."
+        )
     return largest
-
-
-def warn_about_order(name: str, ours: np.ndarray, theirs: np.ndarray) -> None:
-    """Warn if a matrix has the columns or the rows of another one in another order."""
-    if ours.ndim != 2:
-        return
-    for axis, kind, option in ((1, "columns", "flatten"), (0, "rows", "unflatten")):
-        # Such a matrix has the same values in each row, or in each column.
-        tolerance = 1e-3 * np.abs(theirs).max()
-        if np.allclose(np.sort(ours, axis), np.sort(theirs, axis), rtol=0, atol=tolerance):
-            warn(
-                f"The gradient of {name!r} has the {kind} of the original in another order. If you loaded "
-                f"the weights with {option!r}, pass it to compare_port as well, as **report.options."
-            )
 
 
 def norm(array: np.ndarray) -> float:
@@ -308,3 +350,44 @@ def nan_as_infinity(value: Any) -> float:
 
 def largest_first(differences: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(differences.items(), key=lambda item: -item[1]))
+
+
+# What is said.
+
+
+def pools_line(found: Comparison) -> str:
+    """The largest gap, and the first call whose gap is not that of a near-tie."""
+    if found.gap is None:
+        return "pools: none"
+    line = f"pools: largest gap {found.gap:.2g}"
+    wrong = [number for number, gap in enumerate(found.gaps) if gap > NEAR_TIE]
+    if wrong:
+        first = wrong[0]
+        line += f", first above {NEAR_TIE:.0e} in call {first + 1} ({found.layers[first]})"
+    return f"{line}; {sum(found.flips):,} indices differ in {len(found.flips)} calls"
+
+
+def outputs_line(found: Comparison) -> str:
+    """The largest difference, of which output it is, and the outputs that are constant."""
+    line = f"outputs: differ by {found.scores:.2g} of the largest"
+    if len(found.outputs) > 1:
+        line += f" ({next(iter(found.outputs))})"
+    if found.constant:
+        line += f"; constant: {cut(found.constant)}"
+    return line
+
+
+def gradients_line(found: Comparison) -> str:
+    """The largest difference, how many were compared, and the names of the others."""
+    count, total = len(found.gradients), len(found.gradients) + len(found.not_compared)
+    if not total:
+        return "gradients: none"
+    line = f"gradients: {count} of {total} compared"
+    if found.gradients:
+        name, worst = next(iter(found.gradients.items()))
+        line += f", differ by at most {worst:.2g} ({name})"
+    for reason in ("too small", "not given"):
+        names = [name for name, why in found.not_compared.items() if why == reason]
+        if names:
+            line += f"; {reason}: {cut(names, 3)}"
+    return line

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def cut(names: Sequence[str], count: int = 10, separator: str = ", ") -> str:
-    """The first names, which may come from a damaged file, in one line, and how many more there are."""
+    """The first names, which may come from a damaged file, in a line, and how many more there are."""
     shown = [shortened(name) for name in names[:count]]
     if len(names) > count:
         shown.append(f"... and {len(names) - count:,} more")
@@ -23,7 +23,7 @@ def shortened(text: str, longest: int = 300) -> str:
 
 
 def warn(message: str) -> None:
-    """Warn about the line that called mlx_unpool or mlx_unpool_zoo, at any depth of calls within them."""
+    """Warn about the line that called mlx_unpool or mlx_unpool_zoo, at any depth within them."""
     level, frame = 1, sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("mlx_unpool"):
         level, frame = level + 1, frame.f_back

@@ -1,56 +1,22 @@
-"""The names of parameters in MLX and in PyTorch."""
+"""The names of weights in a state dict: what others add to them, and why they are not found."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-
-import mlx.nn as nn
 
 from .messages import cut, warn
 
-# Maps the name of a parameter in MLX to its names in the state dict.
-Names = Callable[[str], tuple[str, ...]]
 # What DataParallel, torch.compile, FSDP and checkpointing add to names, anywhere in them.
 WRAPPERS = ("_checkpoint_wrapped_module", "_fsdp_wrapped_module", "_orig_mod", "module")
 
 
-def sequential_names(model: nn.Module) -> Names:
-    """Maps MLX names to PyTorch's, which have no ``layers`` between an ``nn.Sequential`` and its layers."""
-
-    def names(name: str) -> tuple[str, ...]:
-        steps = zip(name.split("."), modules_of(model, name))
-        kept = [
-            part for part, module in steps if not (part == "layers" and isinstance(module, nn.Sequential))
-        ]
-        return (".".join(kept),)
-
-    return names
-
-
-def modules_of(model: nn.Module, name: str) -> list[Any]:
-    """The modules and lists that contain a parameter, from the model inwards, and the parameter."""
-    found: list[Any] = [model]
-    for part in name.split("."):
-        found.append(found[-1][int(part) if isinstance(found[-1], list) else part])
-    return found
-
-
-def underscore_hint(names: Sequence[str]) -> str:
-    """What to do about names with a part that begins with an underscore, if there are any."""
-    parts = [part for name in names for part in name.split(".") if part.startswith("_")]
-    if not parts:
-        return ""
-    return (
-        f" MLX ignores attributes whose names begin with an underscore, such as {cut([parts[0]])!r}: name "
-        f"the layer {cut([parts[0].lstrip('_')])!r} and pass 'names'."
-    )
-
-
 def without_prefixes(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[str, Any]:
-    """A state dict whose names have no parts of wrappers, and not the prefix before the first wanted name.
+    """A state dict without what wrappers and trainers add to the names of a model's weights.
 
-    A state dict with all wanted names stays as it is.
+    If a wanted name is missing, the parts in ``WRAPPERS`` that no wanted name has are removed, and
+    then one prefix, such as Lightning's ``model.``, with which all wanted names are there. Names
+    without this prefix stay as they are.
 
     Raises:
         ValueError: If there are several such prefixes, or if two names become one.
@@ -59,9 +25,9 @@ def without_prefixes(state: Mapping[str, Any], wanted: Sequence[str]) -> dict[st
         return dict(state)
     wrappers = wrappers_in(state, wanted)
     bare = [without_parts(name, wrappers) for name in state]
-    prefix = prefix_before(wanted[0], bare)
+    prefix = prefix_of_all(bare, wanted)
     names = [name.removeprefix(prefix) for name in bare]
-    check_unique(dict(zip(state, names)))
+    check_unique(state, names)
     removed = [f"{part}." for part in wrappers]
     if prefix:
         removed.append(prefix)
@@ -81,11 +47,21 @@ def without_parts(name: str, parts: Sequence[str]) -> str:
     return ".".join(part for part in name.split(".") if part not in parts)
 
 
-def prefix_before(wanted: str, names: Sequence[str]) -> str:
-    """What is before a wanted name, such as ``model.``; "" if the name itself is there, or none ends so."""
-    if wanted in names:
+def prefixes_before(wanted: str, names: Iterable[str]) -> list[str]:
+    """What names have before a wanted name, such as ``model.``."""
+    return [name.removesuffix(wanted) for name in names if name.endswith(f".{wanted}")]
+
+
+def prefix_of_all(names: Sequence[str], wanted: Sequence[str]) -> str:
+    """The prefix with which all wanted names are among the names; "" if there is none."""
+    present = set(names)
+    if present.issuperset(wanted):
         return ""
-    prefixes = [name.removesuffix(wanted) for name in names if name.endswith(f".{wanted}")]
+    prefixes = [
+        prefix
+        for prefix in prefixes_before(wanted[0], names)
+        if present.issuperset(prefix + name for name in wanted)
+    ]
     if len(prefixes) > 1:
         both = cut([repr(prefix) for prefix in sorted(prefixes)], 3, " and without ")
         raise ValueError(
@@ -94,11 +70,29 @@ def prefix_before(wanted: str, names: Sequence[str]) -> str:
     return prefixes[0] if prefixes else ""
 
 
-def check_unique(names: Mapping[str, str]) -> None:
+def check_unique(old_names: Iterable[str], new_names: Iterable[str]) -> None:
     """Raise ValueError if two old names have the same new name."""
-    old_names: dict[str, str] = {}
-    for old, new in names.items():
-        if new in old_names:
-            both = cut([repr(old_names[new]), repr(old)], separator=" and ")
+    seen: dict[str, str] = {}
+    for old, new in zip(old_names, new_names):
+        if new in seen:
+            both = cut([repr(seen[new]), repr(old)], separator=" and ")
             raise ValueError(f"the weights have both {both}: pass only one of them.")
-        old_names[new] = old
+        seen[new] = old
+
+
+def hint_on_names(unused: Sequence[str], missing: Sequence[str]) -> str:
+    """A sentence on what to do about unused and missing names, or ""."""
+    for name in missing:
+        for prefix in prefixes_before(name, unused):
+            return (
+                f" A prefix is removed only if all names of the model are there with it. To remove "
+                f"{cut([prefix])!r} anyway, pass {{name.removeprefix({cut([prefix])!r}): value for "
+                "name, value in state_dict.items()}."
+            )
+    for part in ".".join(unused).split("."):
+        if part.startswith("_"):
+            return (
+                " MLX ignores attributes whose names begin with an underscore, such as "
+                f"{cut([part])!r}: name the layer {cut([part.lstrip('_')])!r} and pass 'names'."
+            )
+    return ""

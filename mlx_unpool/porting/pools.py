@@ -24,14 +24,17 @@ class PoolCall(NamedTuple):
         layer: The layer.
         indices: The flat indices that it computed.
         flips: How many given indices differ from these.
-        gap: The largest difference between the maximum of a window and the value at the given index, divided
-            by the largest absolute value of the layer's input. Near-ties give 1e-6 or less.
+        gap: The largest difference between the maximum of a window and the value at the given
+            index, divided by the largest absolute value of the layer's input. Near-ties give 1e-6
+            or less.
+        duplicates: How many positions are the given index of several windows.
     """
 
     layer: Any
     indices: mx.array
     flips: mx.array | int = 0
     gap: mx.array | float = 0.0
+    duplicates: mx.array | int = 0
 
 
 @contextlib.contextmanager
@@ -40,14 +43,15 @@ def pooled_indices(
 ) -> Iterator[list[mx.array]]:
     """Return a context manager that records the flat indices of pooling layers and can replace them.
 
-    Only the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` are recorded,
-    in the thread or task of the ``with`` block. Not supported: functions such as ``mlx_unpool.max_pool2d``,
-    and adaptive and fractional pools.
+    Only the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` are
+    recorded, in the thread or task of the ``with`` block. Not supported: functions such as
+    ``mlx_unpool.max_pool2d``, and adaptive and fractional pools.
 
     Args:
         feed: Indices to return instead: one array per call, in the layer's layout.
-        values: Whether the layers also return the values at these indices, so that gradients flow to them.
-        format: The format of ``feed``, a ``source`` of ``convert_indices`` other than ``"window"``.
+        values: Whether the layers also return the values at these indices, so that gradients flow
+            to them.
+        format: The format of ``feed``, a ``source`` of ``convert_indices`` except ``"window"``.
 
     Yields the list to which each call appends the indices that it computed.
 
@@ -67,13 +71,14 @@ def pooled_indices(
 def each_call(
     record: Callable[[PoolCall], None], feed: Sequence[Any] | None, values: bool, format: Format
 ) -> Iterator[None]:
-    """Pass each call of a pooling layer to ``record``; the other arguments are as for ``pooled_indices``."""
+    """Pass each call of a pooling layer to ``record``; see ``pooled_indices`` for the rest."""
     count = 0
 
     def pool(layer: Any, x: mx.array, stream: Any) -> Any:
         nonlocal count
         with set_inside(instead_of_pooling, None):  # so that the layer itself pools
-            if not isinstance(layer, MaxPool1d | MaxPool2d | MaxPool3d) or not layer.return_indices:
+            is_recorded = isinstance(layer, MaxPool1d | MaxPool2d | MaxPool3d)
+            if not is_recorded or not layer.return_indices:
                 return layer(x, stream=stream)
             maxima, indices = flat_pool(layer, x, stream)
         count += 1
@@ -83,28 +88,27 @@ def each_call(
         given = as_flat(given_to_call(feed, count, indices.shape), format, layer, x)
         # A window without an element has no index.
         there = mx.where(indices < 0, maxima, values_at(given, layer, x))
-        flips, gap = (given != indices).sum(), mx.abs(maxima - there).max()
-        record(PoolCall(layer, indices, flips, mx.where(gap == 0, 0, gap / mx.abs(x).max())))
+        record(compared_call(layer, x, maxima, indices, there, given))
         return there if values else maxima, in_format_of(layer, given, x)
 
     with set_inside(instead_of_pooling, pool):
         yield
     if feed is not None and count < len(feed):
         raise ValueError(
-            f"[pooled_indices] 'feed' has {len(feed)} arrays, but {count} calls of layers were recorded. "
-            "Calls of functions such as mlx_unpool.max_pool2d are not recorded."
+            f"[pooled_indices] 'feed' has {len(feed)} arrays, but {count} calls of layers were "
+            "recorded. Calls of functions such as mlx_unpool.max_pool2d are not recorded."
         )
 
 
 def flat_pool(layer: Any, x: mx.array, stream: Any) -> tuple[mx.array, mx.array]:
-    """The maxima and their flat indices, as in other frameworks, whatever the layer's own format."""
+    """The maxima and their flat indices, whatever the layer's own format."""
     flat_layer = copy.copy(layer)
     flat_layer.index_format = "flat"
     return flat_layer(x, stream=stream)
 
 
 def given_to_call(feed: Sequence[Any], number: int, shape: tuple[int, ...]) -> mx.array:
-    """The indices in ``feed`` for a call. ``number`` counts from 1, ``shape`` is that of the pooled array."""
+    """The indices in ``feed`` for a call, counted from 1, whose pooled array has this shape."""
     if number > len(feed):
         raise ValueError(
             f"[pooled_indices] 'feed' has {len(feed)} arrays, but there are more calls of layers."
@@ -119,11 +123,32 @@ def given_to_call(feed: Sequence[Any], number: int, shape: tuple[int, ...]) -> m
     return given
 
 
+def compared_call(
+    layer: Any, x: mx.array, maxima: mx.array, indices: mx.array, there: mx.array, given: mx.array
+) -> PoolCall:
+    """How given indices, with the values ``there``, differ from those that a layer computed."""
+    difference = mx.where(there == maxima, 0, mx.abs(maxima - there)).max()
+    largest = mx.abs(mx.where(mx.isfinite(x), x, 0)).max()
+    gap = mx.where(difference == 0, 0, difference / largest)
+    flips = (given != indices).sum()
+    return PoolCall(layer, indices, flips, gap, repeated_positions(given, layer))
+
+
+def repeated_positions(indices: mx.array, layer: Any) -> mx.array:
+    """How many positions occur several times among the indices of their channel."""
+    first, last = spatial_axes(layer)
+    ordered = mx.sort(mx.moveaxis(indices.flatten(first, last), last, -1), axis=-1)
+    is_again = (ordered[..., 1:] == ordered[..., :-1]) & (ordered[..., 1:] >= 0)
+    # A position that occurs n times is there again n - 1 times, n - 2 of them after another one.
+    return is_again.sum() - (is_again[..., 1:] & is_again[..., :-1]).sum()
+
+
 def as_flat(indices: mx.array, format: Format, layer: Any, x: mx.array) -> mx.array:
     """Indices of a layer's input as flat ones."""
     if format == "flat":
         return indices
-    return convert_indices(indices, format, "flat", spatial_size(layer, x), data_format=layer.data_format)
+    size = spatial_size(layer, x)
+    return convert_indices(indices, format, "flat", size, data_format=layer.data_format)
 
 
 def in_format_of(layer: Any, flat: mx.array, x: mx.array) -> mx.array:

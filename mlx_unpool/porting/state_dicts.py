@@ -3,50 +3,209 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import weakref
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
 
-from .arrays import numpy_arrays
-from .folding import fold_weights
+from .arrays import fold_weights, numpy_arrays
 from .messages import cut, warn
-from .names import Names, underscore_hint, without_prefixes
-from .translation import Shapes, Translation
+from .names import hint_on_names, without_prefixes
+from .translation import Names, Shapes, Translation
 
 Strict = bool | Literal["missing"]
 # Entries of a state dict without a counterpart in MLX.
 COUNTERS = "num_batches_tracked"
+# The models that were loaded with ``names``, ``flatten`` or ``unflatten``, by id.
+loaded_with_options = weakref.WeakValueDictionary[int, nn.Module]()
 
 
 @dataclasses.dataclass(repr=False)
 class Report:
-    """The result of ``load_state_dict``: MLX names in ``loaded``, PyTorch names in the other lists.
+    """The result of ``load_state_dict``, which ``compare_port`` needs as ``loaded``.
 
     Attributes:
-        loaded: Parameters of the model with new values.
-        missing: Parameters that the state dict lacks; they keep their values.
-        unexpected: Arrays without a parameter in the model.
-        ignored: Entries that are not arrays, and counters of BatchNorm.
-        options: ``names``, ``flatten`` and ``unflatten`` of the call, which ``compare_port`` and
-            ``to_state_dict`` need as well: pass ``**report.options``.
+        loaded: MLX names of the parameters with new values.
+        missing: PyTorch names that the state dict lacks; these parameters keep their values.
+        unexpected: PyTorch names of arrays without a parameter in the model.
+        ignored: PyTorch names of entries that are not arrays, and of counters of BatchNorm.
+        assumed: MLX names of weights that were assumed to be in PyTorch's layout, because no shape
+            in the state dict shows it: all convolutions are such as (8, 3, 3, 3), which would be
+            the same in MLX's layout. Otherwise empty.
+        options: ``names``, ``flatten`` and ``unflatten``, as ``to_state_dict`` needs them.
     """
 
     loaded: list[str]
     missing: list[str]
     unexpected: list[str]
     ignored: list[str]
+    assumed: list[str] = dataclasses.field(default_factory=list)
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         parts = [f"{len(self.loaded)} loaded"]
         for kind in ("missing", "unexpected", "ignored"):
-            if names := getattr(self, kind):
+            names = getattr(self, kind)
+            if names:
                 parts.append(f"{len(names)} {kind}: {cut(names, 3)}")
+        if self.assumed:
+            parts.append(f"assumed to be in PyTorch's layout: {cut(self.assumed, 3)}")
         return f"Report({'; '.join(parts)})"
+
+
+def load_state_dict(
+    model: nn.Module,
+    state_dict: Any,
+    names: Names | None = None,
+    *,
+    flatten: Shapes | None = None,
+    unflatten: Shapes | None = None,
+    strict: Strict = True,
+) -> Report:
+    """Load the weights of a PyTorch model into an MLX model, in place.
+
+    Each weight is transposed according to its layer. Weight and spectral normalisation and pruning
+    are folded into the weights.
+
+    Args:
+        model: The MLX model.
+        state_dict: The state dict, of tensors or arrays of any framework, or the PyTorch model.
+        names: A function of the MLX name of a parameter that returns its name in the state dict, or
+            a tuple of names if PyTorch lists a shared parameter several times. Default: the same
+            name, without the ``layers`` of ``nn.Sequential``. MLX ignores attributes that begin
+            with an underscore: name such a layer without it, and pass ``names``.
+        flatten: The ``Linear`` layers after a flattened feature map, by MLX name, with the shape of
+            that map in PyTorch, ``{"fc": (channels, height, width)}``. The columns of their weights
+            are reordered, because PyTorch flattens channels first and MLX channels last.
+        unflatten: The same for ``Linear`` layers whose output becomes a feature map.
+        strict: Whether the state dict must have exactly the parameters of the model. If False,
+            missing parameters keep their values and other arrays are ignored; shapes, and at least
+            one name, must still fit. With ``"missing"``, other arrays are ignored, but no parameter
+            may be missing.
+
+    Returns:
+        A ``Report`` of the arrays that were loaded and of those that were not.
+
+    Raises:
+        ValueError: If the state dict does not fit. The message lists up to three differences.
+
+    Example:
+        >>> layer = nn.Conv2d(3, 8, kernel_size=5)
+        >>> load_state_dict(layer, {"weight": np.zeros((8, 3, 5, 5)), "bias": np.zeros(8)})
+        Report(2 loaded)
+        >>> layer.weight.shape
+        (8, 5, 5, 3)
+
+    See also: ``convert_state_dict``; ``to_state_dict``; ``compare_port``.
+    """
+    translation = Translation(model, names, flatten, unflatten)
+    weights, report = matched(state_dict, translation, strict)
+    model.load_weights(list(weights.items()), strict=False)
+    report.options = {"names": names, "flatten": flatten, "unflatten": unflatten}
+    loaded_with_options.pop(id(model), None)
+    if any(report.options.values()):
+        loaded_with_options[id(model)] = model
+    return report
+
+
+def convert_state_dict(
+    model: nn.Module,
+    state_dict: Any,
+    names: Names | None = None,
+    *,
+    flatten: Shapes | None = None,
+    unflatten: Shapes | None = None,
+    strict: Strict = True,
+) -> dict[str, mx.array]:
+    """Convert the weights of a PyTorch model for an MLX model, which does not change, by MLX name.
+
+    The arguments and errors are those of ``load_state_dict``; ignored entries are a warning. The
+    arrays are contiguous, as ``mx.export_function`` requires.
+    """
+    translation = Translation(model, names, flatten, unflatten)
+    weights, report = matched(state_dict, translation, strict)
+    ignored = [name for name in report.ignored if not name.endswith(COUNTERS)]
+    if ignored + report.unexpected:
+        warn(f"Entries that are ignored: {cut(ignored + report.unexpected)}.")
+    return weights
+
+
+def to_state_dict(
+    model: nn.Module,
+    names: Names | None = None,
+    *,
+    flatten: Shapes | None = None,
+    unflatten: Shapes | None = None,
+    arrays: Any = None,
+) -> dict[str, np.ndarray]:
+    """The parameters of an MLX model as NumPy arrays with the names and layout of PyTorch.
+
+    ``names``, ``flatten`` and ``unflatten`` are as for ``load_state_dict``, whose result has those
+    of the call: ``**loaded.options``. ``arrays``: a tree to convert instead, such as the gradients.
+    bfloat16 becomes float32.
+
+    Example:
+        >>> to_state_dict(nn.Conv2d(3, 8, kernel_size=5))["weight"].shape
+        (8, 3, 5, 5)
+    """
+    translation = Translation(model, names, flatten, unflatten)
+    state: dict[str, np.ndarray] = {}
+    tree = model.parameters() if arrays is None else arrays
+    for name, array in dict(tree_flatten(tree)).items():
+        value = translation.to_pytorch(name, array)
+        state |= {key: value.copy(order="C") for key in translation.names(name)}
+    return state
+
+
+# What a state dict contains.
+
+
+def split_state_dict(state_dict: Any) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The arrays of a state dict or of a PyTorch model, and the names of its other entries."""
+    if callable(getattr(state_dict, "state_dict", None)):
+        state_dict = state_dict.state_dict()
+    if not isinstance(state_dict, Mapping):
+        kind = type(state_dict).__name__
+        raise ValueError(f"'state_dict' must be a dict of arrays, but got {kind}.")
+    check_not_nested(state_dict)
+    arrays: dict[str, Any] = {}
+    others: list[str] = []
+    for name, value in state_dict.items():
+        if isinstance(name, str) and hasattr(value, "shape"):
+            arrays[name] = value
+        else:
+            others.append(str(name))
+    if not arrays:
+        has = cut(others, 3) or "nothing"
+        raise ValueError(f"'state_dict' must contain arrays by name, but it has {has}.")
+    return numpy_arrays(arrays), others
+
+
+def check_not_nested(state_dict: Mapping[Any, Any]) -> None:
+    """Raise ValueError if a dict is a checkpoint that contains a state dict or a model."""
+    inner = [name for name, value in state_dict.items() if contains_weights(value)]
+    inner = [name for name in inner if not str(name).endswith("_extra_state")]
+    if inner:
+        entries = cut([f"checkpoint[{name!r}]" for name in inner], 3, " or ")
+        raise ValueError(
+            "'state_dict' must be a dict of arrays, but it is a checkpoint that contains one: pass "
+            f"{entries}."
+        )
+
+
+def contains_weights(value: Any) -> bool:
+    """Whether an entry of a dict is a dict with arrays, or a PyTorch model."""
+    if isinstance(value, Mapping):
+        return any(hasattr(item, "shape") for item in value.values())
+    return hasattr(value, "named_parameters")
+
+
+# How it fits a model.
 
 
 @dataclasses.dataclass
@@ -79,176 +238,90 @@ class Differences:
             if not np.array_equal(values[first], values[other], equal_nan=True):
                 self.others.append(f"not shared with {first}: {other}")
 
-    def check(self, model: str, strict: bool | str, shape_hint: str = "") -> None:
-        """Raise ValueError for weights that do not fit, with the first difference of each kind first.
+    def check(self, model: str, strict: Strict, shape_hint: str = "") -> None:
+        """Raise ValueError for weights that do not fit, with a difference of each kind first.
 
         ``shape_hint`` is added if only shapes differ: then there is probably a new head.
         """
-        missing = [f"missing: {name}" for name in self.missing if strict]
-        unused = [f"not used: {name}" for name in self.unused if strict is True]
-        kinds = (missing, self.shapes, unused, self.others)
-        lines = [line for kind in kinds for line in kind[:1]] + [line for kind in kinds for line in kind[1:]]
-        if not lines:
-            return
-        hint = underscore_hint(self.unused) if unused else ""
-        if shape_hint and len(lines) == len(self.shapes):
-            hint = f" {shape_hint}"
-        raise ValueError(f"{model} cannot load the weights: {cut(lines, 3, '; ')}.{hint}")
+        kinds = [self.shapes, self.others]
+        if strict is True:
+            kinds.insert(1, [f"not used: {name}" for name in self.unused])
+        if strict:
+            kinds.insert(0, [f"missing: {name}" for name in self.missing])
+        lines = [kind[0] for kind in kinds if kind]
+        for kind in kinds:
+            lines += kind[1:]
+        if len(lines) == len(self.shapes):
+            hint = f" {shape_hint}" if shape_hint else ""
+        else:
+            hint = hint_on_names(self.unused, self.missing)
+        if lines:
+            raise ValueError(f"{model} cannot load the weights: {cut(lines, 3, '; ')}.{hint}")
 
 
-def load_state_dict(
-    model: nn.Module,
-    state_dict: Any,
-    names: Names | None = None,
-    *,
-    flatten: Shapes | None = None,
-    unflatten: Shapes | None = None,
-    strict: Strict = True,
-) -> Report:
-    """Load the weights of a PyTorch model into an MLX model, in place.
-
-    Each weight is transposed according to its layer. Weight and spectral normalisation and pruning are folded
-    into the weights.
-
-    Args:
-        model: The MLX model.
-        state_dict: The state dict, of tensors or arrays of any framework, or the PyTorch model.
-        names: Maps the MLX name of a parameter to its names in the state dict; more than one if PyTorch lists
-            a shared parameter several times. Default: the same name without the ``layers`` of
-            ``nn.Sequential``. MLX ignores attributes that begin with an underscore: name such a layer without
-            it, and pass ``names``.
-        flatten: The ``Linear`` layers after a flattened feature map, by MLX name, with the shape of that map
-            in PyTorch, ``{"fc": (channels, height, width)}``. The columns of their weights are reordered,
-            because PyTorch flattens channels first and MLX channels last.
-        unflatten: The same for ``Linear`` layers whose output becomes a feature map.
-        strict: Whether the state dict must have exactly the parameters of the model. If False, missing
-            parameters keep their values and other arrays are ignored; shapes, and at least one name, must
-            still fit. With ``"missing"``, other arrays are ignored, but no parameter may be missing.
-
-    Returns:
-        A ``Report`` of the arrays that were loaded and of those that were not.
-
-    Raises:
-        ValueError: If the state dict does not fit. The message lists up to three differences.
-
-    Example:
-        >>> layer = nn.Conv2d(3, 8, kernel_size=5)
-        >>> load_state_dict(layer, {"weight": np.zeros((8, 3, 5, 5)), "bias": np.zeros(8)})
-        Report(2 loaded)
-        >>> layer.weight.shape
-        (8, 5, 5, 3)
-
-    See also: ``convert_state_dict``; ``to_state_dict``; ``compare_port``.
-    """
-    state, ignored = split_state_dict(state_dict)
-    found = matched(state, Translation(model, names, flatten, unflatten), strict)
-    model.load_weights(list(found.weights.items()), strict=False)
-    ignored += [name for name in state if name.endswith(COUNTERS)]
-    options = {"names": names, "flatten": flatten, "unflatten": unflatten}
-    return Report(list(found.weights), found.missing, found.unexpected, ignored, options)
-
-
-def convert_state_dict(
-    model: nn.Module,
-    state_dict: Any,
-    names: Names | None = None,
-    *,
-    flatten: Shapes | None = None,
-    unflatten: Shapes | None = None,
-    strict: Strict = True,
-) -> dict[str, mx.array]:
-    """Convert the weights of a PyTorch model for an MLX model, by MLX name, without changing the model.
-
-    The arguments and errors are those of ``load_state_dict``; ignored entries are a warning. The arrays are
-    contiguous, as ``mx.export_function`` requires.
-    """
-    state, ignored = split_state_dict(state_dict)
-    found = matched(state, Translation(model, names, flatten, unflatten), strict)
-    if ignored + found.unexpected:
-        warn(f"Entries that are ignored: {cut(ignored + found.unexpected)}.")
-    return found.weights
-
-
-def to_state_dict(
-    model: nn.Module,
-    names: Names | None = None,
-    *,
-    flatten: Shapes | None = None,
-    unflatten: Shapes | None = None,
-    arrays: Any = None,
-) -> dict[str, np.ndarray]:
-    """The parameters of an MLX model as NumPy arrays with the names and layout of PyTorch.
-
-    ``names``, ``flatten`` and ``unflatten`` must be those with which the model was loaded. ``arrays``: a tree
-    to convert instead, such as the gradients. bfloat16 becomes float32.
-
-    Example:
-        >>> to_state_dict(nn.Conv2d(3, 8, kernel_size=5))["weight"].shape
-        (8, 3, 5, 5)
-    """
-    translation = Translation(model, names, flatten, unflatten)
-    state: dict[str, np.ndarray] = {}
-    tree = model.parameters() if arrays is None else arrays
-    for name, array in dict(tree_flatten(tree)).items():
-        value = translation.to_pytorch(name, array)
-        state |= {key: value.copy(order="C") for key in translation.names(name)}
-    return state
-
-
-def split_state_dict(state_dict: Any) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The arrays of a state dict or of a PyTorch model, and the names of its other entries."""
-    if callable(getattr(state_dict, "state_dict", None)):
-        state_dict = state_dict.state_dict()
-    if not isinstance(state_dict, Mapping):
-        raise ValueError(f"'state_dict' must be a dict of arrays, but got {type(state_dict).__name__}.")
-    named = {name: value for name, value in state_dict.items() if isinstance(name, str)}
-    arrays = {name: value for name, value in named.items() if hasattr(value, "shape")}
-    others = [str(name) for name in state_dict if name not in arrays]
-    if not arrays:
-        raise ValueError(
-            f"'state_dict' must contain arrays, but it has {cut(others, 3) or 'nothing'}. Of a checkpoint, "
-            "pass the entry that contains them, such as checkpoint['state_dict']."
-        )
-    return numpy_arrays(arrays), others
-
-
-class Matched(NamedTuple):
-    """The weights that fit a model, by MLX name, and the PyTorch names of the others."""
-
-    weights: dict[str, mx.array]
-    missing: list[str]
-    unexpected: list[str]
-
-
-def matched(state: Mapping[str, np.ndarray], translation: Translation, strict: Strict) -> Matched:
-    """Find the weight of each parameter of a model.
+def matched(
+    state_dict: Any, translation: Translation, strict: Strict
+) -> tuple[dict[str, mx.array], Report]:
+    """The weights of a state dict for the parameters of a model, by MLX name, and a report.
 
     Raises:
         ValueError: If weights do not fit, or none of them has the name of a parameter.
     """
-    model, names = translation.model, translation.names
-    parameters = dict(tree_flatten(model.parameters()))
-    wanted = [key for name in parameters for key in names(name)]
-    state = without_prefixes(fold_weights(state), wanted)
-    rest = {name: value for name, value in state.items() if not name.endswith(COUNTERS)}
-    weights, differences = {}, Differences()
-    for name, parameter in parameters.items():
-        values = {key: rest.pop(key) for key in names(name) if key in rest}
-        differences.missing += [key for key in names(name) if key not in values]
-        if not values:
-            continue
-        differences.check_shared(values)
-        key, value = next(iter(values.items()))
-        translation.warn_about_layout(name, parameter.shape)
-        expected = translation.pytorch_shape(name, parameter.shape)
-        if differences.fits(key, mx.array(value), expected, parameter.dtype):
-            weights[name] = translation.to_mlx(name, value)
-    differences.unused = list(rest)
-    kind = type(model).__name__
+    arrays, ignored = split_state_dict(state_dict)
+    parameters = dict(tree_flatten(translation.model.parameters()))
+    wanted = [key for name in parameters for key in translation.names(name)]
+    state = without_prefixes(fold_weights(arrays), wanted)
+    others = state.keys() - set(wanted)
+    counters = [name for name in state if name in others and name.endswith(COUNTERS)]
+    differences = Differences(
+        missing=[name for name in wanted if name not in state],
+        unused=[name for name in state if name in others and name not in counters],
+    )
+    weights = fitting_weights(state, parameters, translation, differences)
+    kind = type(translation.model).__name__
     differences.check(kind, strict)
     if not weights:
         raise ValueError(
             f"{kind} has no parameter with one of these names: {cut(list(state), 3)}. It has "
-            f"{cut(wanted, 3) or 'no parameters'}.{underscore_hint(list(state))}"
+            f"{cut(wanted, 3) or 'no parameters'}.{hint_on_names(list(state), wanted)}"
         )
-    return Matched(weights, differences.missing, differences.unused)
+    return weights, Report(
+        loaded=list(weights),
+        missing=differences.missing,
+        unexpected=differences.unused,
+        ignored=ignored + counters,
+        assumed=assumed_layouts(translation, weights),
+    )
+
+
+def fitting_weights(
+    state: Mapping[str, np.ndarray],
+    parameters: Mapping[str, mx.array],
+    translation: Translation,
+    differences: Differences,
+) -> dict[str, mx.array]:
+    """The weights that fit the parameters of a model; the others are added to ``differences``."""
+    weights = {}
+    for name, parameter in parameters.items():
+        values = {key: state[key] for key in translation.names(name) if key in state}
+        if not values:
+            continue
+        differences.check_shared(values)
+        translation.warn_about_layout(name, parameter.shape)
+        key, value = next(iter(values.items()))
+        shape = translation.pytorch_shape(name, parameter.shape)
+        if differences.fits(key, mx.array(value), shape, parameter.dtype):
+            weights[name] = translation.to_mlx(name, value)
+    return weights
+
+
+def assumed_layouts(translation: Translation, weights: Mapping[str, mx.array]) -> list[str]:
+    """The transposed weights, if the shapes of all of them would be the same in MLX's layout."""
+    transposed = [
+        name
+        for name, value in weights.items()
+        if translation.axes(name) != tuple(range(value.ndim)) and math.prod(value.shape[1:]) > 1
+    ]
+    shapes = {name: weights[name].shape for name in transposed}
+    is_open = all(translation.pytorch_shape(name, shape) == shape for name, shape in shapes.items())
+    return transposed if is_open else []

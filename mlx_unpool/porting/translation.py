@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
 from .messages import cut, warn
-from .names import Names, modules_of, sequential_names
 
+# Maps the name of a parameter in MLX to its name, or its names, in the state dict.
+Names = Callable[[str], "str | tuple[str, ...]"]
 Shapes = Mapping[str, Sequence[int]]
 
 
 class Translation:
     """Translates between the parameters of an MLX model and those of the same model in PyTorch.
 
-    ``names``, ``flatten`` and ``unflatten`` are those of ``load_state_dict``.
+    ``names``, ``flatten`` and ``unflatten`` are those of ``load_state_dict``. Methods get the MLX
+    name of a parameter.
     """
 
     def __init__(
@@ -28,17 +31,37 @@ class Translation:
         flatten: Shapes | None = None,
         unflatten: Shapes | None = None,
     ) -> None:
-        self.model, self.names = model, names or sequential_names(model)
+        self.model, self.given_names = model, names
         self.flatten, self.unflatten = dict(flatten or {}), dict(unflatten or {})
-        layers = dict(model.named_modules())
-        if unknown := [name for name in [*self.flatten, *self.unflatten] if name not in layers]:
+        modules = dict(model.named_modules())
+        linear = [name for name, module in modules.items() if isinstance(module, nn.Linear)]
+        unknown = [name for name in [*self.flatten, *self.unflatten] if name not in linear]
+        if unknown:
             raise ValueError(
-                f"'flatten' and 'unflatten' must name layers of the model, but got {cut(unknown)}."
+                "'flatten' and 'unflatten' must have MLX names of Linear layers, but got "
+                f"{cut(unknown)}. There are {cut(linear) or 'none'}."
             )
 
+    def names(self, name: str) -> tuple[str, ...]:
+        """The names of a parameter in PyTorch."""
+        if self.given_names is None:
+            return (self._without_layers(name),)
+        given = self.given_names(name)
+        return (given,) if isinstance(given, str) else tuple(given)
+
+    def _without_layers(self, name: str) -> str:
+        """A name without ``layers``, which only MLX has between a Sequential and its layers."""
+        parts = name.split(".")
+        modules = modules_of(self.model, parts)
+        return ".".join(
+            part
+            for part, module in zip(parts, modules)
+            if not (part == "layers" and isinstance(module, nn.Sequential))
+        )
+
     def to_mlx(self, name: str, value: np.ndarray) -> mx.array:
-        """A parameter in the layout of MLX. ``name`` is its MLX name."""
-        for axis, order in self.orders(name, value.shape):
+        """A parameter in the layout of MLX."""
+        for axis, order in self._orders(name, value.shape):
             value = value.take(order, axis=axis)
         return mx.array(value.transpose(self.axes(name)).copy(order="C"))
 
@@ -47,7 +70,7 @@ class Translation:
         if array.dtype == mx.bfloat16:
             array = array.astype(mx.float32)
         value = np.array(array).transpose(np.argsort(self.axes(name)))
-        for axis, order in self.orders(name, value.shape):
+        for axis, order in self._orders(name, value.shape):
             value = value.take(np.argsort(order), axis=axis)
         return value
 
@@ -58,17 +81,19 @@ class Translation:
 
     def axes(self, name: str) -> tuple[int, ...]:
         """For each axis of a parameter in MLX, the axis in PyTorch."""
-        *_, module, parameter = modules_of(self.model, name)
-        is_weight, spatial = name.rpartition(".")[2] == "weight", range(2, parameter.ndim)
-        if is_weight and hasattr(module, "pytorch_axes"):
+        *_, module, parameter = modules_of(self.model, name.split("."))
+        unchanged = tuple(range(parameter.ndim))
+        if name.rpartition(".")[2] != "weight":
+            return unchanged
+        if hasattr(module, "pytorch_axes"):
             return module.pytorch_axes
-        if is_weight and isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-            return (0, *spatial, 1)
-        if is_weight and isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
-            return (1, *spatial, 0)
-        return tuple(range(parameter.ndim))
+        if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+            return (0, *unchanged[2:], 1)
+        if isinstance(module, nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d):
+            return (1, *unchanged[2:], 0)
+        return unchanged
 
-    def orders(self, name: str, shape: tuple[int, ...]) -> list[tuple[int, np.ndarray]]:
+    def _orders(self, name: str, shape: tuple[int, ...]) -> list[tuple[int, np.ndarray]]:
         """The axes of a parameter that belong to a flattened feature map, and their order in MLX.
 
         ``shape`` is that of the parameter. Biases have only the axis of the outputs.
@@ -82,22 +107,32 @@ class Translation:
         return found
 
     def warn_about_layout(self, name: str, shape: tuple[int, ...]) -> None:
-        """Warn if a weight with this shape in MLX is not transposed, although its shape would be the same."""
+        """Warn if a weight with this shape in MLX is not transposed, and its shape does not tell."""
         kernel = shape[1:]
         is_unchanged = self.axes(name) == tuple(range(len(shape)))
-        if name.endswith("weight") and is_unchanged and len(kernel) > 1 and len(set(kernel)) == 1 < kernel[0]:
+        may_be_kernel = len(kernel) > 1 and len(set(kernel)) == 1 and kernel[0] > 1
+        if name.endswith("weight") and is_unchanged and may_be_kernel:
             warn(
-                f"{name!r} is not transposed, because its module is not a convolution of mlx.nn; its shape "
-                f"{shape} would be the same. To transpose it, use a subclass of mlx.nn.Conv2d, for example."
+                f"{name!r} is not transposed, because its module is not a convolution of mlx.nn; "
+                f"its shape {shape} would be the same. To transpose it, use a subclass of "
+                "mlx.nn.Conv2d, for example."
             )
 
 
+def modules_of(model: nn.Module, parts: Sequence[str]) -> list[Any]:
+    """The modules and lists that contain a parameter, from the model inwards, and the parameter."""
+    found: list[Any] = [model]
+    for part in parts:
+        found.append(found[-1][int(part) if isinstance(found[-1], list) else part])
+    return found
+
+
 def channels_last_order(layer: str, size: int, shape: Sequence[int]) -> np.ndarray:
-    """The positions in PyTorch, channels first, of the elements of a feature map flattened channels last."""
+    """The positions in PyTorch, channels first, of the elements of a map flattened channels last."""
     shape = tuple(shape)
     if math.prod(shape) != size:
         raise ValueError(
-            f"'flatten' and 'unflatten' must have the shape (channels, ...) of a feature map with {size} "
-            f"elements for {layer!r}, but got {shape}."
+            f"'flatten' and 'unflatten' must have the shape (channels, ...) of a feature map with "
+            f"{size} elements for {layer!r}, but got {shape}."
         )
     return np.moveaxis(np.arange(size).reshape(shape), 0, -1).reshape(-1)
