@@ -98,7 +98,14 @@ def loss(scores):
 
 scores.square().mean().backward()
 gradients = {name: parameter.grad for name, parameter in original.named_parameters()}
-options = {"gradients": gradients, **loaded.options}
-found = compare_port(port, inputs, channels_last(scores), indices, loss=loss, **options)
-print(found)  # also how many gradients were compared, and which were not
+found = compare_port(
+    port,
+    inputs,
+    channels_last(scores),
+    indices,
+    loss=loss,
+    gradients=gradients,
+    loaded=loaded,
+)
+print(found)
 assert max(found.gradients.values()) < 0.1  # by PyTorch's name, largest first

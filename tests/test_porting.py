@@ -102,9 +102,8 @@ def test_a_weight_that_may_be_in_another_layout_is_a_warning(shape, recwarn):
     layer.weight = mx.zeros(shape)
     load_state_dict(layer, {"weight": np.zeros(shape)})
     texts = [str(warning.message) for warning in recwarn]
-    assert ["'weight' is not transposed, because" in text for text in texts] == [True] * (
-        shape[0] == 13
-    )
+    is_said = ["'weight' is not transposed, because" in text for text in texts]
+    assert is_said == [True] * (shape[0] == 13)
 
 
 class Private(nn.Module):

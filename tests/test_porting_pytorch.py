@@ -41,7 +41,11 @@ def test_a_linear_layer_after_a_flatten_is_reordered_on_request():
     twin = randomise(twin.append(tn.ConvTranspose2d(4, 1, 3)), 0).eval()
     flatten, unflatten = lambda x: x.flatten(1), lambda x: x.reshape(-1, 5, 6, 4)
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm(4), nn.PReLU(), flatten)
-    model.layers += [*(nn.Linear(*sizes) for sizes in linear), unflatten, nn.ConvTranspose2d(4, 1, 3)]
+    model.layers += [
+        *(nn.Linear(*sizes) for sizes in linear),
+        unflatten,
+        nn.ConvTranspose2d(4, 1, 3),
+    ]
     layers = {"flatten": {"layers.4": SHAPE}, "unflatten": {"layers.5": SHAPE}}
     report = load_state_dict(model, twin, **layers)
     assert largest_difference(model, twin, (2, 7, 8, 1)) < 1e-6
@@ -61,7 +65,9 @@ def test_a_linear_layer_after_a_flatten_is_reordered_on_request():
 
 UTILS = (torch.nn.utils, torch.nn.utils.parametrizations)
 NORMS = [functools.partial(u.weight_norm, dim=dim) for u in UTILS for dim in (0, 1, None)]
-WRAPS = [u.spectral_norm for u in UTILS] + [functools.partial(l1_unstructured, name="weight", amount=0.5)]
+WRAPS = [u.spectral_norm for u in UTILS] + [
+    functools.partial(l1_unstructured, name="weight", amount=0.5)
+]
 FOLDED = [(wrap, "Conv1d") for wrap in NORMS]
 FOLDED += [(wrap, layer) for wrap in WRAPS for layer in ("Conv2d", "ConvTranspose2d")]
 
@@ -85,7 +91,9 @@ def test_normalisation_and_pruning_are_folded(wrap, layer):
 def test_the_example_of_a_port_agrees_with_pytorch_and_is_the_one_of_the_page():
     path = ROOT / "examples" / "port_segnet.py"
     names = runpy.run_path(str(path))
-    assert set(names["found"].gradients) == {name for name, _ in names["original"].named_parameters()}
+    assert set(names["found"].gradients) == {
+        name for name, _ in names["original"].named_parameters()
+    }
     assert max(names["found"].gradients.values()) < 1e-5
     page, script = (ROOT / "docs" / "porting.md").read_text(), path.read_text()
     port, *others = re.findall(r"```py(?:thon)?\n(.*?)```", page, re.DOTALL)
@@ -137,8 +145,12 @@ def test_parameters_at_the_root_and_weights_of_all_ranks_go_both_ways():
     model, twin = nn.Module(), torch.nn.Module()
     model.log_sigma, twin.log_sigma = mx.array(0.5), torch.nn.Parameter(torch.zeros(()))
     model.layers = [getattr(nn, name)(*sizes) for name, sizes in LAYERS.items()]
-    twin.layers = torch.nn.ModuleList(getattr(torch.nn, name)(*sizes) for name, sizes in LAYERS.items())
-    twin.load_state_dict({name: torch.from_numpy(value) for name, value in to_state_dict(model).items()})
+    twin.layers = torch.nn.ModuleList(
+        getattr(torch.nn, name)(*sizes) for name, sizes in LAYERS.items()
+    )
+    twin.load_state_dict(
+        {name: torch.from_numpy(value) for name, value in to_state_dict(model).items()}
+    )
     assert twin.log_sigma.item() == 0.5
     back = convert_state_dict(model, {name: v.numpy() for name, v in twin.state_dict().items()})
     for name, value in tree_flatten(model.parameters()):
@@ -159,7 +171,9 @@ ARRAYS = (
 
 @pytest.mark.parametrize(("value", "kind"), ARRAYS, ids=[kind for _, kind in ARRAYS])
 def test_arrays_without_numbers_are_named(value, kind):
-    with pytest.raises(ValueError, match=f"^a.weight must be a dense array of numbers, .* of {kind}.$"):
+    with pytest.raises(
+        ValueError, match=f"^a.weight must be a dense array of numbers, .* of {kind}.$"
+    ):
         numpy_array("a.weight", value)
 
 
@@ -208,7 +222,10 @@ def test_the_recipe_of_the_page_for_an_lstm():
 def test_the_table_of_the_page_for_an_rnn():
     x, output, state, gradients = result_of_a_recurrent_layer("RNN")
     for values in (state, gradients):
-        values["rnn.Wxh"], values["rnn.Whh"] = values.pop("rnn.weight_ih_l0"), values.pop("rnn.weight_hh_l0")
+        values["rnn.Wxh"], values["rnn.Whh"] = (
+            values.pop("rnn.weight_ih_l0"),
+            values.pop("rnn.weight_hh_l0"),
+        )
     state["rnn.bias"] = state.pop("rnn.bias_ih_l0") + state.pop("rnn.bias_hh_l0")
     gradients["rnn.bias"] = gradients.pop("rnn.bias_ih_l0")
     del gradients["rnn.bias_hh_l0"]
@@ -218,7 +235,10 @@ def test_the_table_of_the_page_for_an_rnn():
 def test_the_table_of_the_page_for_a_gru():
     x, output, state, gradients = result_of_a_recurrent_layer("GRU")
     for values in (state, gradients):
-        values["rnn.Wx"], values["rnn.Wh"] = values.pop("rnn.weight_ih_l0"), values.pop("rnn.weight_hh_l0")
+        values["rnn.Wx"], values["rnn.Wh"] = (
+            values.pop("rnn.weight_ih_l0"),
+            values.pop("rnn.weight_hh_l0"),
+        )
         values["rnn.b"], hidden = values.pop("rnn.bias_ih_l0"), values.pop("rnn.bias_hh_l0")
         values["rnn.bhn"] = hidden[10:]  # the last third
         if values is state:

@@ -271,24 +271,30 @@ def paired_gradients(
         ValueError: If there is a gradient without a parameter, or of another shape.
     """
     theirs = numpy_arrays({name: value for name, value in given.items() if value is not None})
+    check_names(theirs, translation.all_names(ours))
     pairs: dict[str, tuple[np.ndarray, np.ndarray | None]] = {}
     for names in shared_names(model):
         gradient = np.sum([translation.to_pytorch(name, ours[name]) for name in names], axis=0)
-        keys = [key for name in names for key in translation.names(name)]
+        keys = translation.all_names(names)
         # PyTorch gives the gradient of a shared parameter under one of its names.
-        found = {key: theirs.pop(key) for key in keys if key in theirs}
-        key, expected = next(iter(found.items()), (keys[0], None))
+        key = next((key for key in keys if key in theirs), keys[0])
+        expected = theirs.get(key)
         if expected is not None and expected.shape != gradient.shape:
             raise ValueError(
                 f"gradient {key!r} must have the shape {gradient.shape} but got {expected.shape}."
             )
         pairs[key] = gradient, expected
-    if theirs:
-        raise ValueError(
-            f"no trainable parameter has these 'gradients': {cut(list(theirs), 3)}. Such names are "
-            f"{cut(list(pairs), 3)}. If the weights were loaded with 'names', pass 'loaded'."
-        )
     return pairs
+
+
+def check_names(gradients: Mapping[str, np.ndarray], known: Sequence[str]) -> None:
+    """Raise ValueError if there is a gradient without a parameter."""
+    unknown = [name for name in gradients if name not in known]
+    if unknown:
+        raise ValueError(
+            f"no trainable parameter has these 'gradients': {cut(unknown, 3)}. Such names are "
+            f"{cut(known, 3)}. If the weights were loaded with 'names', pass 'loaded'."
+        )
 
 
 def shared_names(model: nn.Module) -> list[list[str]]:

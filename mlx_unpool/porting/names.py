@@ -85,14 +85,14 @@ def hint_on_names(unused: Sequence[str], missing: Sequence[str]) -> str:
     for name in missing:
         for prefix in prefixes_before(name, unused):
             return (
-                f" A prefix is removed only if all names of the model are there with it. To remove "
+                f"A prefix is removed only if all names of the model are there with it. To remove "
                 f"{cut([prefix])!r} anyway, pass {{name.removeprefix({cut([prefix])!r}): value for "
                 "name, value in state_dict.items()}."
             )
     for part in ".".join(unused).split("."):
         if part.startswith("_"):
             return (
-                " MLX ignores attributes whose names begin with an underscore, such as "
+                "MLX ignores attributes whose names begin with an underscore, such as "
                 f"{cut([part])!r}: name the layer {cut([part.lstrip('_')])!r} and pass 'names'."
             )
     return ""

@@ -84,12 +84,12 @@ def each_call(
         count += 1
         if feed is None:
             record(PoolCall(layer, indices))
-            return maxima, in_format_of(layer, indices, x)
-        given = as_flat(given_to_call(feed, count, indices.shape), format, layer, x)
+            return maxima, converted(indices, "flat", layer.index_format, layer, x)
+        given = converted(given_to_call(feed, count, indices.shape), format, "flat", layer, x)
         # A window without an element has no index.
         there = mx.where(indices < 0, maxima, values_at(given, layer, x))
         record(compared_call(layer, x, maxima, indices, there, given))
-        return there if values else maxima, in_format_of(layer, given, x)
+        return there if values else maxima, converted(given, "flat", layer.index_format, layer, x)
 
     with set_inside(instead_of_pooling, pool):
         yield
@@ -143,22 +143,14 @@ def repeated_positions(indices: mx.array, layer: Any) -> mx.array:
     return is_again.sum() - (is_again[..., 1:] & is_again[..., :-1]).sum()
 
 
-def as_flat(indices: mx.array, format: Format, layer: Any, x: mx.array) -> mx.array:
-    """Indices of a layer's input as flat ones."""
-    if format == "flat":
+def converted(indices: mx.array, source: Any, target: Any, layer: Any, x: mx.array) -> mx.array:
+    """Indices of a layer's input in another format of ``convert_indices``."""
+    if source == target:
         return indices
-    size = spatial_size(layer, x)
-    return convert_indices(indices, format, "flat", size, data_format=layer.data_format)
-
-
-def in_format_of(layer: Any, flat: mx.array, x: mx.array) -> mx.array:
-    """Flat indices of a layer's input in the format that the layer returns."""
-    if layer.index_format == "flat":
-        return flat
     return convert_indices(
-        flat,
-        "flat",
-        "window",
+        indices,
+        source,
+        target,
         spatial_size(layer, x),
         layer.kernel_size,
         layer.stride,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import weakref
 from collections.abc import Mapping
@@ -166,7 +167,7 @@ def to_state_dict(
 
 
 def split_state_dict(state_dict: Any) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The arrays of a state dict or of a PyTorch model, and the names of its other entries."""
+    """The weights in a state dict or a PyTorch model, and the names of its other entries."""
     if callable(getattr(state_dict, "state_dict", None)):
         state_dict = state_dict.state_dict()
     if not isinstance(state_dict, Mapping):
@@ -176,7 +177,8 @@ def split_state_dict(state_dict: Any) -> tuple[dict[str, np.ndarray], list[str]]
     arrays: dict[str, Any] = {}
     others: list[str] = []
     for name, value in state_dict.items():
-        if isinstance(name, str) and hasattr(value, "shape"):
+        is_array = isinstance(name, str) and hasattr(value, "shape")
+        if is_array and not name.endswith(COUNTERS):
             arrays[name] = value
         else:
             others.append(str(name))
@@ -243,20 +245,20 @@ class Differences:
 
         ``shape_hint`` is added if only shapes differ: then there is probably a new head.
         """
+        missing = [f"missing: {name}" for name in self.missing]
+        unused = [f"not used: {name}" for name in self.unused]
         kinds = [self.shapes, self.others]
-        if strict is True:
-            kinds.insert(1, [f"not used: {name}" for name in self.unused])
         if strict:
-            kinds.insert(0, [f"missing: {name}" for name in self.missing])
-        lines = [kind[0] for kind in kinds if kind]
-        for kind in kinds:
-            lines += kind[1:]
-        if len(lines) == len(self.shapes):
-            hint = f" {shape_hint}" if shape_hint else ""
-        else:
-            hint = hint_on_names(self.unused, self.missing)
+            kinds.insert(0, missing)
+        if strict is True:
+            kinds.insert(2, unused)
+        lines = [line for turn in itertools.zip_longest(*kinds) for line in turn if line]
+        hint = hint_on_names(self.unused, self.missing)
+        if lines == self.shapes:
+            hint = shape_hint
         if lines:
-            raise ValueError(f"{model} cannot load the weights: {cut(lines, 3, '; ')}.{hint}")
+            message = f"{model} cannot load the weights: {cut(lines, 3, '; ')}. {hint}"
+            raise ValueError(message.rstrip())
 
 
 def matched(
@@ -269,27 +271,27 @@ def matched(
     """
     arrays, ignored = split_state_dict(state_dict)
     parameters = dict(tree_flatten(translation.model.parameters()))
-    wanted = [key for name in parameters for key in translation.names(name)]
+    wanted = translation.all_names(parameters)
     state = without_prefixes(fold_weights(arrays), wanted)
-    others = state.keys() - set(wanted)
-    counters = [name for name in state if name in others and name.endswith(COUNTERS)]
+    known = set(wanted)
     differences = Differences(
         missing=[name for name in wanted if name not in state],
-        unused=[name for name in state if name in others and name not in counters],
+        unused=[name for name in state if name not in known],
     )
     weights = fitting_weights(state, parameters, translation, differences)
     kind = type(translation.model).__name__
     differences.check(kind, strict)
     if not weights:
-        raise ValueError(
+        message = (
             f"{kind} has no parameter with one of these names: {cut(list(state), 3)}. It has "
-            f"{cut(wanted, 3) or 'no parameters'}.{hint_on_names(list(state), wanted)}"
+            f"{cut(wanted, 3) or 'no parameters'}. {hint_on_names(list(state), wanted)}"
         )
+        raise ValueError(message.rstrip())
     return weights, Report(
         loaded=list(weights),
         missing=differences.missing,
         unexpected=differences.unused,
-        ignored=ignored + counters,
+        ignored=ignored,
         assumed=assumed_layouts(translation, weights),
     )
 

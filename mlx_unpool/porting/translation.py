@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -48,6 +48,10 @@ class Translation:
             return (self._without_layers(name),)
         given = self.given_names(name)
         return (given,) if isinstance(given, str) else tuple(given)
+
+    def all_names(self, names: Iterable[str]) -> list[str]:
+        """The names in PyTorch of all these parameters, each once."""
+        return list(dict.fromkeys(key for name in names for key in self.names(name)))
 
     def _without_layers(self, name: str) -> str:
         """A name without ``layers``, which only MLX has between a Sequential and its layers."""
