@@ -12,6 +12,7 @@ import mlx_unpool
 from mlx_unpool.porting import compare_port, load_state_dict
 
 
+# The original.
 def torch_block(inputs, outputs):
     convolution = torch.nn.Conv2d(inputs, outputs, 3, padding=1)
     return torch.nn.Sequential(convolution, torch.nn.BatchNorm2d(outputs), torch.nn.ReLU())
@@ -23,7 +24,8 @@ class TorchSegNet(torch.nn.Module):
         self.encoder = torch.nn.ModuleList([torch_block(3, 16), torch_block(16, 32)])
         self.pool = torch.nn.MaxPool2d(2, return_indices=True)
         self.unpool = torch.nn.MaxUnpool2d(2)
-        self.decoder = torch.nn.ModuleList([torch_block(32, 16), torch.nn.Conv2d(16, 5, 3, padding=1)])
+        last = torch.nn.Conv2d(16, 5, 3, padding=1)
+        self.decoder = torch.nn.ModuleList([torch_block(32, 16), last])
 
     def forward(self, x):  # (N, 3, 45, 61)
         stack = []
@@ -37,8 +39,10 @@ class TorchSegNet(torch.nn.Module):
         return x  # (N, 5, 45, 61)
 
 
+# The port: the same layers with the same names, and arrays that are channels last.
 def block(inputs, outputs):
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm(outputs), nn.ReLU())
+    convolution = nn.Conv2d(inputs, outputs, 3, padding=1)
+    return nn.Sequential(convolution, nn.BatchNorm(outputs), nn.ReLU())
 
 
 class SegNet(nn.Module):
@@ -61,51 +65,47 @@ class SegNet(nn.Module):
         return x  # (N, 45, 61, 5)
 
 
-torch.manual_seed(0)
+# Load the weights.
 original = TorchSegNet().eval()  # in practice with the weights of a file
 port = SegNet().eval()  # BatchNorm uses its running statistics
 loaded = load_state_dict(port, original.state_dict())
+print(loaded)
+
+
+# Run the original, and record the indices of its pools.
+class Recorder(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.indices = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        output = function(*args, **(kwargs or {}))
+        if function.__name__ in [f"max_pool{n}d_with_indices" for n in (1, 2, 3)]:
+            self.indices.append(channels_last(output[1]))
+        return output
 
 
 def channels_last(tensor):
     return tensor.detach().movedim(1, -1).numpy()
 
 
-class Recorder(TorchFunctionMode):
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        output = function(*args, **(kwargs or {}))
-        if function.__name__ in [f"max_pool{n}d_with_indices" for n in (1, 2, 3)]:
-            indices.append(channels_last(output[1]))
-        return output
-
-
-x, indices = torch.rand(1, 3, 45, 61), []
-with Recorder():
+x = torch.rand(1, 3, 45, 61)
+with Recorder() as recorder:
     scores = original(x)
-
-# Run the port with these indices, and compare.
-inputs = [mx.array(channels_last(x))]
-found = compare_port(port, inputs, channels_last(scores), indices)
-print(found)
-assert found.gap < 1e-6  # if larger, the inputs of the pools differ
-assert found.scores < 1e-5  # relative to the largest score
-
-
-# Also compare the gradients of a loss.
-def loss(scores):
-    return mx.square(scores).mean()
-
-
 scores.square().mean().backward()
 gradients = {name: parameter.grad for name, parameter in original.named_parameters()}
+
+# Compare the port with it. Without loss, gradients and loaded, only the scores are compared.
 found = compare_port(
     port,
-    inputs,
+    [mx.array(channels_last(x))],
     channels_last(scores),
-    indices,
-    loss=loss,
+    recorder.indices,
+    loss=lambda scores: mx.square(scores).mean(),
     gradients=gradients,
     loaded=loaded,
 )
 print(found)
-assert max(found.gradients.values()) < 0.1  # by PyTorch's name, largest first
+assert found.gap < 1e-6
+assert found.scores < 1e-5
+assert max(found.gradients.values()) < 0.1

@@ -34,9 +34,8 @@ _report
 porting
 porting.comparison
 porting.state_dicts porting.pools
-porting.translation
-porting.names porting.folding
-porting.arrays porting.messages
+porting.arrays porting.names porting.translation
+porting.messages
 __init__
 _replace unpooling
 pooling adaptive fractional _index_formats
@@ -94,6 +93,17 @@ def test_imports_go_down_only(folder, layers):
                     longer = f"{base}.{alias.name}".strip(".")
                     imported = longer if longer in height else base or "__init__"
                     assert height[module_name(path, folder)] < height[imported], (path, imported)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("*.py")), ids=str)
+def test_examples_and_the_zoo_import_no_private_name_of_the_package(path):
+    imports = [
+        f"{node.module}.{alias.name}"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mlx_unpool.")
+        for alias in node.names
+    ]
+    assert [name for name in imports if "._" in name] == []
 
 
 def test_python_without_assertions_checks_the_same_arguments():

@@ -123,7 +123,7 @@ def compare_port(
         >>> layer, x = nn.Linear(2, 3), mx.ones((1, 2))
         >>> compare_port(layer.eval(), [x], layer(x), indices=[])
         pools: none
-        outputs: differ by 0 of the largest
+        outputs: largest difference 0
         gradients: none
 
     See also: ``load_state_dict``; ``pooled_indices``.
@@ -375,7 +375,7 @@ def pools_line(found: Comparison) -> str:
 
 def outputs_line(found: Comparison) -> str:
     """The largest difference, of which output it is, and the outputs that are constant."""
-    line = f"outputs: differ by {found.scores:.2g} of the largest"
+    line = f"outputs: largest difference {found.scores:.2g}"
     if len(found.outputs) > 1:
         line += f" ({next(iter(found.outputs))})"
     if found.constant:
@@ -388,10 +388,11 @@ def gradients_line(found: Comparison) -> str:
     count, total = len(found.gradients), len(found.gradients) + len(found.not_compared)
     if not total:
         return "gradients: none"
-    line = f"gradients: {count} of {total} compared"
+    line = "gradients: "
     if found.gradients:
         name, worst = next(iter(found.gradients.items()))
-        line += f", differ by at most {worst:.2g} ({name})"
+        line += f"largest difference {worst:.2g} ({name}); "
+    line += f"{count} of {total} compared"
     for reason in ("too small", "not given"):
         names = [name for name, why in found.not_compared.items() if why == reason]
         if names:
