@@ -173,36 +173,26 @@ def split_state_dict(state_dict: Any) -> tuple[dict[str, np.ndarray], list[str]]
     if not isinstance(state_dict, Mapping):
         kind = type(state_dict).__name__
         raise ValueError(f"'state_dict' must be a dict of arrays, but got {kind}.")
-    check_not_nested(state_dict)
-    arrays: dict[str, Any] = {}
-    others: list[str] = []
-    for name, value in state_dict.items():
-        is_array = isinstance(name, str) and hasattr(value, "shape")
-        if is_array and not name.endswith(COUNTERS):
-            arrays[name] = value
-        else:
-            others.append(str(name))
-    if not arrays:
-        has = cut(others, 3) or "nothing"
-        raise ValueError(f"'state_dict' must contain arrays by name, but it has {has}.")
+    arrays = {name: value for name, value in state_dict.items() if is_weight(name, value)}
+    others = [str(name) for name in state_dict if name not in arrays]
+    inner = [name for name, value in state_dict.items() if contains_weights(name, value)]
+    if inner or not arrays:
+        entries = cut([f"checkpoint[{name!r}]" for name in inner or ["state_dict"]], 3, " or ")
+        raise ValueError(
+            f"'state_dict' must contain arrays, but it has {cut(others, 3) or 'nothing'}. Of a "
+            f"checkpoint, pass the entry that contains them, such as {entries}."
+        )
     return numpy_arrays(arrays), others
 
 
-def check_not_nested(state_dict: Mapping[Any, Any]) -> None:
-    """Raise ValueError if a dict is a checkpoint that contains a state dict or a model."""
-    inner = [name for name, value in state_dict.items() if contains_weights(value)]
-    inner = [name for name in inner if not str(name).endswith("_extra_state")]
-    if inner:
-        entries = cut([f"checkpoint[{name!r}]" for name in inner], 3, " or ")
-        raise ValueError(
-            "'state_dict' must be a dict of arrays, but it is a checkpoint that contains one: pass "
-            f"{entries}."
-        )
+def is_weight(name: Any, value: Any) -> bool:
+    """Whether an entry of a state dict is an array that a model can have."""
+    return isinstance(name, str) and hasattr(value, "shape") and not name.endswith(COUNTERS)
 
 
-def contains_weights(value: Any) -> bool:
-    """Whether an entry of a dict is a dict with arrays, or a PyTorch model."""
-    if isinstance(value, Mapping):
+def contains_weights(name: Any, value: Any) -> bool:
+    """Whether an entry of a checkpoint is a dict with arrays or a PyTorch model."""
+    if isinstance(value, Mapping) and not str(name).endswith("_extra_state"):
         return any(hasattr(item, "shape") for item in value.values())
     return hasattr(value, "named_parameters")
 

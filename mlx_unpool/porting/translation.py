@@ -38,8 +38,8 @@ class Translation:
         unknown = [name for name in [*self.flatten, *self.unflatten] if name not in linear]
         if unknown:
             raise ValueError(
-                "'flatten' and 'unflatten' must have MLX names of Linear layers, but got "
-                f"{cut(unknown)}. There are {cut(linear) or 'none'}."
+                "'flatten' and 'unflatten' must name layers of the model, but got "
+                f"{cut(unknown)}. Its Linear layers are {cut(linear) or 'none'}."
             )
 
     def names(self, name: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 
-from mlx_unpool.porting import compare_port, pooled_indices, to_state_dict
+from mlx_unpool.porting import compare_port, load_state_dict, pooled_indices, to_state_dict
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.external
@@ -94,12 +94,13 @@ def test_scores_agree_with_pytorch_and_weights_go_back(name):
 def worst_gradient(name: str, seed: int) -> float:
     """The largest difference of a parameter's gradient, with PyTorch's indices, relative to its norm."""
     model, twin, x = pair(name, seed)
+    loaded = load_state_dict(model, twin, model.pytorch_names)
     scores, twin_indices = indices_of(twin, last_to_first(x), *CASES[name].further)
     target = np.random.default_rng(2).normal(size=first_to_last(scores).shape).astype(np.float32)
     (scores * last_to_first(target)).mean().backward()
     inputs, loss = [mx.array(x), *CASES[name].further], lambda scores: (scores * mx.array(target)).mean()
     gradients = {name: value.grad for name, value in twin.named_parameters()}
-    options = {"loss": loss, "gradients": gradients, "names": model.pytorch_names}
+    options = {"loss": loss, "gradients": gradients, "loaded": loaded}
     comparison = compare_port(model, inputs, first_to_last(scores.detach()), twin_indices, **options)
     assert len(comparison.gradients) > 20
     assert max(comparison.scores, 10 * comparison.gap) < 1e-5
