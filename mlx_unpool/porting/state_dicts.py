@@ -168,21 +168,32 @@ def to_state_dict(
 
 def split_state_dict(state_dict: Any) -> tuple[dict[str, np.ndarray], list[str]]:
     """The weights in a state dict or a PyTorch model, and the names of its other entries."""
+    entries = entries_of(state_dict)
+    arrays = {name: value for name, value in entries.items() if is_weight(name, value)}
+    others = [str(name) for name in entries if name not in arrays]
+    inner = [name for name, value in entries.items() if contains_weights(name, value)]
+    if inner or not arrays:
+        raise no_state_dict(others, inner)
+    return numpy_arrays(arrays), others
+
+
+def entries_of(state_dict: Any) -> Mapping[Any, Any]:
+    """The entries of a dict, or of the state dict of a PyTorch model."""
     if callable(getattr(state_dict, "state_dict", None)):
         state_dict = state_dict.state_dict()
     if not isinstance(state_dict, Mapping):
         kind = type(state_dict).__name__
         raise ValueError(f"'state_dict' must be a dict of arrays, but got {kind}.")
-    arrays = {name: value for name, value in state_dict.items() if is_weight(name, value)}
-    others = [str(name) for name in state_dict if name not in arrays]
-    inner = [name for name, value in state_dict.items() if contains_weights(name, value)]
-    if inner or not arrays:
-        entries = cut([f"checkpoint[{name!r}]" for name in inner or ["state_dict"]], 3, " or ")
-        raise ValueError(
-            f"'state_dict' must contain arrays, but it has {cut(others, 3) or 'nothing'}. Of a "
-            f"checkpoint, pass the entry that contains them, such as {entries}."
-        )
-    return numpy_arrays(arrays), others
+    return state_dict
+
+
+def no_state_dict(entries: list[str], inner: list[Any]) -> ValueError:
+    """The error for a checkpoint, or another dict, with these entries; ``inner`` contain weights."""
+    ways = [f"checkpoint[{name!r}]" for name in inner or ["state_dict"]]
+    return ValueError(
+        f"'state_dict' must contain arrays, but it has {cut(entries, 3) or 'nothing'}. Of a "
+        f"checkpoint, pass the entry that contains them, such as {cut(ways, 3, ' or ')}."
+    )
 
 
 def is_weight(name: Any, value: Any) -> bool:
