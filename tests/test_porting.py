@@ -205,6 +205,17 @@ def test_a_prefix_that_the_model_has_itself_stays():
     )
 
 
+def test_the_attribute_model_of_a_model_stays():
+    model = nn.Module()
+    model.model = nn.Linear(4, 2)
+    state = to_state_dict(model)
+    assert load_state_dict(model, state | {"model.other": np.ones(1)}, strict=False).missing == []
+    with pytest.raises(ValueError, match="missing: model.bias; not used: bias"):
+        load_state_dict(model, {"model.weight": state["model.weight"], "bias": np.ones(2)})
+    with pytest.warns(UserWarning, match="^Removed 'model.'"):
+        load_state_dict(model, {f"model.{name}": value for name, value in state.items()})
+
+
 def test_a_part_of_a_wrapper_in_two_places_is_removed():
     twice = {
         f"_orig_mod.{n.replace('er.', 'er._orig_mod.')}": v for n, v in to_state_dict(Net()).items()
@@ -296,6 +307,8 @@ def test_a_near_tie_is_told_from_a_mistake(data_format):
     converted = mx.array(other), "flat", "tensorflow", shape[1:3]
     theirs = np.array(mlx_unpool.convert_indices(*converted, data_format=data_format))
     assert compare_port(port, [1.0], scores, [theirs], format="tensorflow", **options) == comparison
+    keras = theirs.astype(np.float32).astype(np.int64)  # cast to floatx, then as the page says
+    assert compare_port(port, [1.0], scores, [keras], format="tensorflow", **options) == comparison
     for wrong in (theirs, np.full_like(other, -1)):
         assert compare_port(port, [1.0], scores, [wrong]).gap > 0.01
     with pooled_indices([other]):  # without the values there
@@ -340,6 +353,17 @@ def test_the_mode_of_a_port_in_training_is_said():
     model, x = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)), mx.zeros((1, 2))
     assert str(compare_port(model, [x], model(x), [])).endswith("\nmode: training")
     assert "mode" not in str(compare_port(model.eval(), [x], model(x), []))
+
+
+def test_the_statistics_of_a_port_in_training_mode_stay():
+    model, x = nn.BatchNorm(3), mx.random.normal((8, 3)) + 5
+    scores = (x - x.mean(0)) * mx.rsqrt(mx.var(x, axis=0) + model.eps)
+    given = {"weight": np.array((2 * scores * scores).sum(0)), "bias": None}
+    found = compare_port(model, [x], scores, [], loss=lambda y: mx.square(y).sum(), gradients=given)
+    assert found.scores < 1e-5
+    assert found.gradients["weight"] < 1e-5
+    assert mx.array_equal(model.running_mean, mx.zeros(3))
+    assert mx.array_equal(model.running_var, mx.ones(3))
 
 
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])

@@ -7,9 +7,10 @@ other framework, a correctly ported network gives the same scores up to rounding
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -95,7 +96,7 @@ def compare_port(
     loaded: Report | None = None,
     format: Format = "flat",
 ) -> Comparison:
-    """Compare a port with the results of its original for the same inputs.
+    """Compare a port, which stays as it is, with the results of its original for the same inputs.
 
     Args:
         model: The port, with the weights and the mode of the original. Its pools are made to return
@@ -131,13 +132,15 @@ def compare_port(
     check_inputs(inputs)
     check_gradient_arguments(model, loss, gradients, loaded)
     feed = [numpy_array(f"indices[{number}]", array) for number, array in enumerate(indices)]
-    calls, output = run(model, inputs, feed, format)
+    with unchanged(model):
+        calls, output = run(model, inputs, feed, format)
     expected = outputs_of(scores)
     check_shapes(output, expected)
     found = compare_outputs(model, calls, output, expected)
     if loss is not None and gradients is not None:
         translation = Translation(model, **(loaded.options if loaded else {}))
-        ours = run_backward(model, inputs, loss, feed, format)
+        with unchanged(model):
+            ours = run_backward(model, inputs, loss, feed, format)
         pairs = paired_gradients(model, translation, ours, gradients)
         found.gradients, found.not_compared = compare_gradients(pairs)
     return found
@@ -173,6 +176,16 @@ def check_gradient_arguments(model: nn.Module, loss: Any, gradients: Any, loaded
 
 
 # What is run.
+
+
+@contextlib.contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Restore the parameters of a model at the end: training mode changes statistics of BatchNorm."""
+    before = model.parameters()
+    try:
+        yield
+    finally:
+        model.update(before)
 
 
 def run(
