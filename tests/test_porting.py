@@ -1,5 +1,6 @@
 """Ports: state dicts, the indices of pools, and the comparison of a port with its original."""
 
+import copy
 import re
 import subprocess
 import sys
@@ -210,7 +211,7 @@ def test_the_attribute_model_of_a_model_stays():
     model.model = nn.Linear(4, 2)
     state = to_state_dict(model)
     assert load_state_dict(model, state | {"model.other": np.ones(1)}, strict=False).missing == []
-    with pytest.raises(ValueError, match="missing: model.bias; not used: bias"):
+    with pytest.raises(ValueError, match=r"missing: model\.bias; not used: bias"):
         load_state_dict(model, {"model.weight": state["model.weight"], "bias": np.ones(2)})
     with pytest.warns(UserWarning, match="^Removed 'model.'"):
         load_state_dict(model, {f"model.{name}": value for name, value in state.items()})
@@ -568,8 +569,14 @@ def compared(scale: float, gradients: dict[str, Any]) -> porting.Comparison:
     return compare_port(model, [x], model(x), [], loss=mx.sum, gradients=gradients)
 
 
-def test_equal_gradients_are_all_compared():
-    found = compared(1, gradients_of(a=1, b=1))
+@pytest.mark.parametrize("size", [1, 1e-30, 1e30])
+def test_equal_gradients_are_all_compared(size):
+    """Whatever their size: the squares of 1e-30 and 1e30 are 0 and infinite in float32."""
+    model, x = Layers(1), mx.ones((1, 2))
+    given = gradients_of(a=size, b=size)
+    loss = lambda y: size * y.sum()
+    found = compare_port(model, [x], model(x), [], loss=loss, gradients=given)
+    found.gradients = {name: round(value, 6) for name, value in found.gradients.items()}
     assert found.gradients == dict.fromkeys(["a.weight", "a.bias", "b.weight", "b.bias"], 0)
     assert found.not_compared == {}
     assert "\ngradients: largest difference 0 (a.weight); 4 of 4 compared\n" in str(found)
@@ -641,9 +648,12 @@ def test_what_was_loaded_with_options_is_compared_with_loaded():
     with pytest.raises(ValueError, match=r"^'loaded' must be .* loaded with 'names', 'flatten' or"):
         compare_port(model, [x], model(x), [], **given)
     outer = nn.Module()
-    outer.inner = model
+    outer.inner = copy.deepcopy(model)
     with pytest.raises(ValueError, match=r"^'loaded' must be the result of load_state_dict"):
         compare_port(outer, [x], model(x), [], **given)
+    load_state_dict(model, to_state_dict(model))  # without options
+    with pytest.raises(ValueError, match=r"no trainable parameter has these .gradients.: _first\.w"):
+        compare_port(model, [x], model(x), [], **given)
 
 
 def test_flatten_must_name_linear_layers():

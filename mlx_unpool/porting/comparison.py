@@ -21,7 +21,7 @@ from mlx.utils import tree_flatten
 from .arrays import numpy_array, numpy_arrays
 from .messages import cut
 from .pools import Format, PoolCall, each_call, pooled_indices
-from .state_dicts import Report, loaded_with_options
+from .state_dicts import HAS_OPTIONS, Report
 from .translation import Translation
 
 # Gradients below this part of the largest one are rounding noise, such as that of a bias before
@@ -167,7 +167,7 @@ def check_gradient_arguments(model: nn.Module, loss: Any, gradients: Any, loaded
     if loaded is not None and not isinstance(loaded, Report):
         kind = type(loaded).__name__
         raise TypeError(f"'loaded' must be the result of load_state_dict, but got {kind}.")
-    has_options = any(id(module) in loaded_with_options for module in model.modules())
+    has_options = any(getattr(module, HAS_OPTIONS, False) for module in model.modules())
     if gradients is not None and loaded is None and has_options:
         raise ValueError(
             "'loaded' must be the result of load_state_dict, because the weights were loaded with "
@@ -345,7 +345,8 @@ def gradient_difference(ours: np.ndarray, theirs: np.ndarray, smallest: float) -
 
     If only the original's norm is below ``smallest``, the result is large, not infinite.
     """
-    return nan_as_infinity(norm(ours - theirs) / max(norm(theirs), smallest))
+    difference = ours.astype(np.float64) - theirs
+    return nan_as_infinity(norm(difference) / max(norm(theirs), smallest))
 
 
 def largest_norm(gradients: Sequence[np.ndarray]) -> float:
@@ -359,7 +360,8 @@ def largest_norm(gradients: Sequence[np.ndarray]) -> float:
 
 
 def norm(array: np.ndarray) -> float:
-    return float(np.linalg.norm(array))
+    """The Euclidean norm, in float64: in float32 the squares of small numbers are 0."""
+    return float(np.linalg.norm(array.astype(np.float64)))
 
 
 def nan_as_infinity(value: Any) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import weakref
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -22,8 +21,9 @@ from .translation import Names, Shapes, Translation
 Strict = bool | Literal["missing"]
 # Entries of a state dict without a counterpart in MLX.
 COUNTERS = "num_batches_tracked"
-# The models that were loaded with ``names``, ``flatten`` or ``unflatten``, by id.
-loaded_with_options = weakref.WeakValueDictionary[int, nn.Module]()
+# An attribute of models that were loaded with ``names``, ``flatten`` or ``unflatten``; copies of a
+# model have it, too.
+HAS_OPTIONS = "_loaded_with_options"
 
 
 @dataclasses.dataclass(repr=False)
@@ -108,9 +108,7 @@ def load_state_dict(
     weights, report = matched(state_dict, translation, strict)
     model.load_weights(list(weights.items()), strict=False)
     report.options = {"names": names, "flatten": flatten, "unflatten": unflatten}
-    loaded_with_options.pop(id(model), None)
-    if any(report.options.values()):
-        loaded_with_options[id(model)] = model
+    setattr(model, HAS_OPTIONS, any(report.options.values()))
     return report
 
 
