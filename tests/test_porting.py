@@ -135,7 +135,7 @@ def test_names_that_begin_with_an_underscore_are_explained(has_head):
 
 
 def test_a_model_in_which_nothing_is_loaded_is_an_error_also_if_that_is_not_strict():
-    says = r"^Private has no parameter with one of .*: _encoder\.weight.* It has no parameters\. MLX ignores"
+    says = r"^Private has no parameter .*: _encoder\.weight.* It has no parameters\. MLX ignores"
     with pytest.raises(ValueError, match=says):
         load_state_dict(Private(has_head=False), PRIVATE, strict=False)
     says = r"^Net has no parameter with one of these names: a, b\. It has encoder[^M]*$"
@@ -542,7 +542,7 @@ def test_a_score_that_is_not_finite_differs_unless_it_is_the_same(ours, differen
 
 
 class Layers(nn.Module):
-    """Two layers whose gradients for the sum of the outputs are known; the second counts ``scale`` times."""
+    """Two layers whose gradients for the sum of the outputs are known; the second times ``scale``."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
@@ -652,7 +652,7 @@ def test_what_was_loaded_with_options_is_compared_with_loaded():
     with pytest.raises(ValueError, match=r"^'loaded' must be the result of load_state_dict"):
         compare_port(outer, [x], model(x), [], **given)
     load_state_dict(model, to_state_dict(model))  # without options
-    with pytest.raises(ValueError, match=r"no trainable parameter has these .gradients.: _first\.w"):
+    with pytest.raises(ValueError, match=r"no trainable parameter has .*: _first\.weight"):
         compare_port(model, [x], model(x), [], **given)
 
 

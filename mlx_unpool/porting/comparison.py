@@ -96,7 +96,7 @@ def compare_port(
     loaded: Report | None = None,
     format: Format = "flat",
 ) -> Comparison:
-    """Compare a port, which stays as it is, with the results of its original for the same inputs.
+    """Compare a port, without changing it, with the results of its original for the same inputs.
 
     Args:
         model: The port, with the weights and the mode of the original. Its pools are made to return
@@ -180,7 +180,7 @@ def check_gradient_arguments(model: nn.Module, loss: Any, gradients: Any, loaded
 
 @contextlib.contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Restore the parameters of a model at the end: training mode changes statistics of BatchNorm."""
+    """Restore a model's parameters at the end: training mode changes statistics of BatchNorm."""
     before = model.parameters()
     try:
         yield

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def cut(names: Sequence[str], count: int = 10, separator: str = ", ") -> str:
-    """The first names, which may come from a damaged file, in a line, and how many more there are."""
+    """The first names, which a damaged file may contain, in a line, and how many more there are."""
     shown = [shortened(name) for name in names[:count]]
     if len(names) > count:
         shown.append(f"... and {len(names) - count:,} more")

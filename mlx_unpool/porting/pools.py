@@ -1,4 +1,4 @@
-"""Record the indices of the pooling layers of a model, or replace them by those of another framework."""
+"""Record the indices of a model's pooling layers, or replace them by those of its original."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PoolCall(NamedTuple):
 def pooled_indices(
     feed: Sequence[Any] | None = None, *, values: bool = False, format: Format = "flat"
 ) -> Iterator[list[mx.array]]:
-    """Return a context manager that records the flat indices of pooling layers and can replace them.
+    """Return a context manager that records flat indices of pooling layers and can replace them.
 
     Only the layers ``MaxPool1d``, ``MaxPool2d`` and ``MaxPool3d`` with ``return_indices=True`` are
     recorded, in the thread or task of the ``with`` block. Not supported: functions such as

@@ -51,7 +51,7 @@ class Report:
     def __repr__(self) -> str:
         parts = [f"{len(self.loaded)} loaded"]
         for kind in ("missing", "unexpected", "ignored"):
-            names = getattr(self, kind)
+            names = [name for name in getattr(self, kind) if not name.endswith(COUNTERS)]
             if names:
                 parts.append(f"{len(names)} {kind}: {cut(names, 3)}")
         if self.assumed:
@@ -186,7 +186,7 @@ def entries_of(state_dict: Any) -> Mapping[Any, Any]:
 
 
 def no_state_dict(entries: list[str], inner: list[Any]) -> ValueError:
-    """The error for a checkpoint, or another dict, with these entries; ``inner`` contain weights."""
+    """The error for a dict with these entries, such as a checkpoint; ``inner`` contain weights."""
     ways = [f"checkpoint[{name!r}]" for name in inner or ["state_dict"]]
     return ValueError(
         f"'state_dict' must contain arrays, but it has {cut(entries, 3) or 'nothing'}. Of a "
@@ -251,7 +251,8 @@ class Differences:
             kinds.insert(0, missing)
         if strict is True:
             kinds.insert(2, unused)
-        lines = [line for turn in itertools.zip_longest(*kinds) for line in turn if line]
+        turns = itertools.zip_longest(*kinds)
+        lines = [line for line in itertools.chain.from_iterable(turns) if line]
         hint = hint_on_names(self.unused, self.missing)
         if lines == self.shapes:
             hint = shape_hint

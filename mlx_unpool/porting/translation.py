@@ -111,7 +111,7 @@ class Translation:
         return found
 
     def warn_about_layout(self, name: str, shape: tuple[int, ...]) -> None:
-        """Warn if a weight with this shape in MLX is not transposed, and its shape does not tell."""
+        """Warn if a weight is not transposed, and has the same shape in MLX's layout."""
         kernel = shape[1:]
         is_unchanged = self.axes(name) == tuple(range(len(shape)))
         may_be_kernel = len(kernel) > 1 and len(set(kernel)) == 1 and kernel[0] > 1
@@ -132,7 +132,7 @@ def modules_of(model: nn.Module, parts: Sequence[str]) -> list[Any]:
 
 
 def channels_last_order(layer: str, size: int, shape: Sequence[int]) -> np.ndarray:
-    """The positions in PyTorch, channels first, of the elements of a map flattened channels last."""
+    """The positions in PyTorch of the elements of a feature map flattened channels last."""
     shape = tuple(shape)
     if math.prod(shape) != size:
         raise ValueError(
