@@ -306,7 +306,8 @@ def check_names(gradients: Mapping[str, np.ndarray], known: Sequence[str]) -> No
     if unknown:
         raise ValueError(
             f"no trainable parameter has these 'gradients': {cut(unknown, 3)}. Such names are "
-            f"{cut(known, 3)}. If the weights were loaded with 'names', pass 'loaded'."
+            f"{cut(known, 3)}. Remove a prefix from the names, or, if the weights were loaded with "
+            "'names', pass 'loaded'."
         )
 
 
