@@ -378,7 +378,7 @@ def test_positions_with_several_values_are_counted(data_format):
     assert flat.tolist() == [[[1, 2, 2, 2, 4, 4], [0, 0, 1, 2, 3, 4]]]
     found = compare_port(pool, [x], (values, indices), [indices])
     assert found.duplicates == [3]
-    assert "\nduplicates: 3 positions are the index of several windows; see docs/" in str(found)
+    assert "\nduplicates: 3 positions have several values; see docs/guarantees.md#dup" in str(found)
     once = mlx_unpool.MaxPool1d(3, return_indices=True, data_format=data_format)
     values, indices = once(x)
     assert "duplicates" not in str(compare_port(once, [x], (values, indices), [indices]))
@@ -422,7 +422,7 @@ MISUSES = {
         {},
         (
             TypeError,
-            r"float32\. .* Keras layers often cast their indices to floatx: use indices\.astype",
+            r"float32\. .* Keras .*: use indices\.astype\(mx\.int64\) to convert them to integers",
         ),
     ),
     "loaded that is no report": (

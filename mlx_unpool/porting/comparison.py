@@ -41,7 +41,8 @@ class Comparison:
         gaps: For each call the largest difference between the maximum of a window and the value at
             the original's index, divided by the largest absolute value of the pool's input.
             Near-ties give 1e-6 or less.
-        duplicates: For each call how many positions are the original's index of several windows.
+        duplicates: For each call how many positions have several values, because they are the
+            original's index of several windows. Their gradients differ from PyTorch's.
         outputs: For each output the largest difference, divided by the original's range or, if
             that is larger, by its largest absolute score (by 1 if all are 0); largest first. A
             correct port gives 1e-5 or less.
@@ -77,8 +78,8 @@ class Comparison:
         lines = [pools_line(self), outputs_line(self), gradients_line(self)]
         if sum(self.duplicates):
             lines.append(
-                f"duplicates: {sum(self.duplicates):,} positions are the index of several windows; "
-                "see docs/guarantees.md#duplicates"
+                f"duplicates: {sum(self.duplicates):,} positions have several values; see "
+                "docs/guarantees.md#duplicates"
             )
         if self.training:
             lines.append("mode: training")

@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 import mlx.core as mx
 
 from .. import MaxPool1d, MaxPool2d, MaxPool3d, convert_indices
-from .._arguments import check_index_array
 from .._layer import instead_of_pooling
 from .._scopes import set_inside
 
@@ -114,7 +113,12 @@ def given_to_call(feed: Sequence[Any], number: int, shape: tuple[int, ...]) -> m
             f"[pooled_indices] 'feed' has {len(feed)} arrays, but there are more calls of layers."
         )
     given = mx.array(feed[number - 1])
-    check_index_array("pooled_indices", given)
+    if not mx.issubdtype(given.dtype, mx.integer):
+        raise TypeError(
+            f"[pooled_indices] 'feed' must have arrays of integers, but call {number} got "
+            f"{given.dtype}. TensorFlow returns integers, but Keras layers often cast their "
+            "indices to floatx: use indices.astype(mx.int64) to convert them to integers."
+        )
     if given.shape != shape:
         raise ValueError(
             "[pooled_indices] 'feed' must have arrays of the shapes of the indices, but call "
