@@ -66,10 +66,7 @@ def test_a_part_of_the_weights_can_be_loaded():
 
 
 def test_a_conversion_leaves_the_model_as_it_is_and_names_what_it_ignores():
-    layer, state = (
-        nn.Linear(2, 3),
-        {"weight": np.ones((3, 2)), "bias": np.ones(3), "head": np.ones(4)},
-    )
+    layer, state = nn.Linear(2, 3), STATE | {"head": np.ones(4)}
     before = layer.weight
     with pytest.warns(UserWarning, match=r"^Entries that are ignored: epoch, head\.$"):
         weights = convert_state_dict(layer, state | {"epoch": 7}, strict="missing")
@@ -196,14 +193,8 @@ def test_a_prefix_that_the_model_has_itself_stays():
     assert load_state_dict(Own(), state | others, strict=False).unexpected == [*others]
     with pytest.warns(UserWarning, match="^Removed '_orig_mod.' from"):
         load_state_dict(Own(), {f"_orig_mod.{name}": value for name, value in state.items()})
-    assert (
-        len(
-            load_state_dict(
-                Own(), {f"module.{name}": value for name, value in state.items()}
-            ).loaded
-        )
-        == 2
-    )
+    wrapped = {f"module.{name}": value for name, value in state.items()}
+    assert len(load_state_dict(Own(), wrapped).loaded) == 2
 
 
 def test_the_attribute_model_of_a_model_stays():
@@ -542,7 +533,7 @@ def test_a_score_that_is_not_finite_differs_unless_it_is_the_same(ours, differen
 
 
 class Layers(nn.Module):
-    """Two layers whose gradients for the sum of the outputs are known; the second times ``scale``."""
+    """Two layers whose gradients for the sum of outputs are known; the second times ``scale``."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
