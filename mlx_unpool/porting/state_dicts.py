@@ -239,7 +239,7 @@ class Differences:
             if not np.array_equal(values[first], values[other], equal_nan=True):
                 self.others.append(f"not shared with {first}: {other}")
 
-    def check(self, model: str, strict: Strict, shape_hint: str = "") -> None:
+    def check(self, model: str, strict: bool | str, shape_hint: str = "") -> None:
         """Raise ValueError for weights that do not fit, with a difference of each kind first.
 
         ``shape_hint`` is added if only shapes differ: then there is probably a new head.
