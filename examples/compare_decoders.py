@@ -159,11 +159,21 @@ def print_scores(reports: dict[str, list[dict[str, Any]]], means: dict[str, dict
 
 
 def conclusion(means: dict[str, dict[str, Any]]) -> str:
-    """A sentence that says with which decoder the outlines are best."""
-    scores = {NAMES[decoder]: found["boundary_f_score"] for decoder, found in means.items()}
-    best, *others = sorted(scores, key=scores.__getitem__, reverse=True)
+    """A sentence that says with which decoders the outlines are best, to two digits of the F-score."""
+    scores = {}
+    for decoder, found in means.items():
+        scores[NAMES[decoder]] = round(found["boundary_f_score"], 2)
+    highest = max(scores.values())
+    best = [name for name, score in scores.items() if score == highest]
+    lower = [name for name, score in scores.items() if score < highest]
+    others = sorted(lower, key=scores.__getitem__, reverse=True)
+    if not others:
+        return f"Outlines are equally good with {' and '.join(best)}: boundary F-score {highest:.2f}."
     compared = ", ".join(f"{scores[name]:.2f} with {name}" for name in others)
-    return f"Outlines are best with {best}: boundary F-score {scores[best]:.2f}, against {compared}."
+    return (
+        f"Outlines are best with {' and '.join(best)}: boundary F-score {highest:.2f}, "
+        f"against {compared}."
+    )
 
 
 def write_digits(network: Path, folder: Path | None) -> None:
