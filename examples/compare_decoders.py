@@ -159,7 +159,7 @@ def print_scores(reports: dict[str, list[dict[str, Any]]], means: dict[str, dict
 
 
 def conclusion(means: dict[str, dict[str, Any]]) -> str:
-    """A sentence that says with which decoders the outlines are best, to two digits of the F-score."""
+    """A sentence that says with which decoders the outlines are best, by two digits of a score."""
     scores = {}
     for decoder, found in means.items():
         scores[NAMES[decoder]] = round(found["boundary_f_score"], 2)
@@ -167,13 +167,11 @@ def conclusion(means: dict[str, dict[str, Any]]) -> str:
     best = [name for name, score in scores.items() if score == highest]
     lower = [name for name, score in scores.items() if score < highest]
     others = sorted(lower, key=scores.__getitem__, reverse=True)
+    names, score = " and ".join(best), f"boundary F-score {highest:.2f}"
     if not others:
-        return f"Outlines are equally good with {' and '.join(best)}: boundary F-score {highest:.2f}."
+        return f"Outlines are equally good with {names}: {score}."
     compared = ", ".join(f"{scores[name]:.2f} with {name}" for name in others)
-    return (
-        f"Outlines are best with {' and '.join(best)}: boundary F-score {highest:.2f}, "
-        f"against {compared}."
-    )
+    return f"Outlines are best with {names}: {score}, against {compared}."
 
 
 def write_digits(network: Path, folder: Path | None) -> None:

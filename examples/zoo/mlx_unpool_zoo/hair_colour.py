@@ -13,11 +13,13 @@ LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 def colour_of(text: str) -> np.ndarray:
     """The red, green and blue of a colour, 0 to 1."""
     try:
-        found = ImageColor.getrgb(COLOURS.get(text.lower(), text))[:3]
-        return np.array([min(255, value) for value in found], np.float32) / 255
+        # Transparent colours have a fourth value.
+        red, green, blue = ImageColor.getrgb(COLOURS.get(text.lower(), text))
     except ValueError:
         names = ", ".join(COLOURS)
         raise ValueError(f"'colour' must be {names}, a CSS colour or #rrggbb, but got {text!r}.") from None
+    levels = [min(max(value, 0), 255) for value in (red, green, blue)]
+    return np.array(levels, np.float32) / 255
 
 
 def brightness_of(picture: np.ndarray, mask: np.ndarray) -> float | None:

@@ -26,7 +26,7 @@ def pip_install_group(group: str) -> str:
 
 
 def installed_build() -> str:
-    """The extra of the installed build of MLX for CUDA, otherwise ``cpu``, which has no effect on a Mac."""
+    """The extra of the installed build of MLX: cuda13, cuda12 or, on a Mac as well, cpu."""
     installed = {distribution.metadata["Name"] for distribution in distributions()}
     for build in ("cuda13", "cuda12"):
         if f"mlx-cuda-{build[-2:]}" in installed:

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from ..messages import pip_install, pip_install_group
 
 HINT = (
-    "If a GPU kernel failed, set the environment variable MLX_UNPOOL_BACKEND=ops and run the program "
-    "again, and please report it with the form at "
+    "If a GPU kernel failed, set the environment variable MLX_UNPOOL_BACKEND=ops and run the "
+    "program again, and please report it with the form at "
     "https://github.com/mlx-unpool/mlx-unpool/issues/new/choose"
 )
 
