@@ -260,7 +260,7 @@ def test_an_animation_is_refused(suffix, clear, tmp_path, inputs, monkeypatch):
     found(monkeypatch, np.ones((64, 80), np.float32))
     first = Image.fromarray(PICTURE)
     if clear:
-        first.putalpha(Image.linear_gradient("L").resize(first.size))
+        first.putalpha(Image.linear_gradient("L").resize(first.size).point([0] * 128 + [255] * 128))
     path = tmp_path / f"a.{suffix}"
     first.save(path, save_all=True, append_images=[first.transpose(Image.Transpose.ROTATE_180)])
     options = "--model", inputs / "model", "--output", tmp_path / "out"

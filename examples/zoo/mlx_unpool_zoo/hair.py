@@ -190,7 +190,7 @@ class HairSegmenter(Model):
 
         Raises:
             ValueError: If the model was trained further, or an image to be cut into squares is less
-                than 32 pixels high or wide, or more than 8 times as long on one side as on the other.
+                than 32 pixels high or wide, or has a side more than 8 times as long as the other.
         """
         if self._is_trained_further():
             raise ValueError(

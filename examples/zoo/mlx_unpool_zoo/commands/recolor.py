@@ -60,8 +60,8 @@ def photograph_of(path: Path) -> Image.Image:
     """
     image, facts = open_picture(path)
     if facts.pages > 1:
-        count = facts.pages
-        raise ValueError(f"{path} must be one photograph, but has {count} frames: save one of them.")
+        frames = f"{facts.pages} frames"
+        raise ValueError(f"{path} must be one photograph, but has {frames}: save one of them.")
     if image.mode[0] in "IF":  # colours of 16 bits are in 8 bits already
         raise ValueError(f"{path} has grey values of more than 8 bits: save it with 8 bits.")
     profile = image.info.get("icc_profile") if image.mode in ("RGB", "RGBA", "P") else None
