@@ -95,9 +95,9 @@ $(VENV)/bin/python:
 
 # A marker file for each dependency group in pyproject.toml, which is installed again after a change
 # there. The pip of a new environment may be older than dependency groups.
-SIZE_examples = 500 MB
+SIZE_examples = 470 MB
 SIZE_check = 140 MB
-SIZE_test = 820 MB
+SIZE_test = 800 MB
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
 
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
