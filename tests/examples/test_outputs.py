@@ -61,7 +61,8 @@ PACKAGES = {
     "compare_decoders": ("sklearn", ""),
     "export": ("safetensors", "sklearn scipy matplotlib"),
 }
-SOURCES = {"export": "extra [zoo]", "compare_decoders": "dependency group examples"}  # of the package
+# Where the package is that a program needs, if not in the extra "train".
+SOURCES = {"export": "extra [zoo]", "compare_decoders": "dependency group examples"}
 
 
 @pytest.mark.parametrize("program", [*COMMANDS, *PROGRAMS])
@@ -79,7 +80,8 @@ def test_help_works_in_any_folder_and_without_a_package_a_line_says_what_to_inst
     result = run_without([needed])
     assert (result.stdout, result.returncode) == ("", 1)
     (line,) = result.stderr.splitlines()
-    assert line.startswith(f"Not installed: {needed}, of the {SOURCES.get(program, 'extra [train]')}")
+    source = SOURCES.get(program, "extra [train]")
+    assert line.startswith(f"Not installed: {needed}, of the {source}")
     assert check_installations(line) == 1
     assert not [*tmp_path.iterdir()]
 

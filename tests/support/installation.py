@@ -18,8 +18,8 @@ def declared(table: str) -> set[str]:
 def check_installations(text: str) -> int:
     """Check every command in a text that installs this package, and return how many there are.
 
-    A dependency group contains ``mlx-unpool``, which no index has: the same command must install the clone.
-    Without a clone, the name is followed by the address. Both need a build of MLX for Linux.
+    A dependency group contains ``mlx-unpool``, which no index has: the same command must install
+    the clone. Without a clone, the address follows the name. Both need a build of MLX for Linux.
     """
     count = 0
     for command in re.findall("pip install ([^`\n]*)", text):

@@ -5,7 +5,7 @@
     python -m mlx_unpool_zoo hair a.jpg b.jpg --colour "#2f6bd0"  runs/hair/a.png and runs/hair/b.png
 
 The first run downloads the weights of MediaPipe's network (0.8 MB, Apache-2.0) from Google. If an input
-cannot be read, or has no hair, the others are recoloured, and the exit status is 1.
+cannot be read, has no hair or is an animation, the others are recoloured, and the exit status is 1.
 """
 
 import sys
