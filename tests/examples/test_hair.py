@@ -202,7 +202,8 @@ def inputs(tmp_path_factory):
     randomised(small_model("hair")[0], all_weights=True).save_pretrained(folder / "model")
     Image.fromarray(PICTURE).save(folder / "a.png")
     Image.fromarray(PICTURE).save(folder / "A.jpg")
-    Image.fromarray(PICTURE[..., 0].astype(np.uint16) * 257).save(folder / "grey16.png")
+    for name in ("grey16.png", "grey16.tif"):
+        Image.fromarray(PICTURE[..., 0].astype(np.uint16) * 257).save(folder / name)
     (folder / "link.png").symlink_to("a.png")
     (folder / "sub").mkdir()
     (folder / "sub" / "a.png").hardlink_to(folder / "a.png")
@@ -232,6 +233,7 @@ def test_photographs_keep_their_profile_and_orientation(tmp_path, inputs, monkey
 REFUSED = {
     "a.png --output a.png": "--output would replace the input a.png: choose another name.",
     "a.png --output link.png": "--output would replace the input link.png: choose",
+    "grey16.tif --output .": "--output would replace grey16.png: choose another folder.",
     "a.png sub/a.png": r"inputs must have different names .*, but got a.png, sub/a.png\.",
     "a.png A.jpg": r"inputs must have different names .*, but got a.png, A.jpg\.",
     "a.png --colour nice": "'colour' must be black, .*, a CSS colour or #rrggbb, but got 'nice'",

@@ -37,20 +37,35 @@ def outputs_of(paths: list[Path], output: Path) -> dict[Path, Path]:
     An output is a file if its name ends as that of a picture, otherwise a folder.
     """
     check_inputs(paths)
-    if output.suffix.lower() not in PICTURES:
+    is_folder = output.suffix.lower() not in PICTURES
+    if is_folder:
         targets = [output / f"{path.stem}.png" for path in paths]
     elif len(paths) == 1:
         targets = [output]
     else:
         targets = [output.with_stem(f"{output.stem}-{path.stem}") for path in paths]
-    # On some file systems, names that differ only in capital letters are the same.
-    if len({str(target).casefold() for target in targets}) < len(paths):
-        names = ", ".join(map(str, paths))
-        raise ValueError(f"inputs must have different names (without endings), but got {names}.")
+    check_different(paths, targets)
     for target in targets:
         check_output_file("--output", target, SUFFIXES)
     refuse_inputs(paths, targets)
+    if is_folder:
+        refuse_photographs(paths, targets)
     return dict(zip(targets, paths, strict=True))
+
+
+def check_different(paths: list[Path], targets: list[Path]) -> None:
+    """Raise ValueError if files to write have the same name, except for capital letters."""
+    if len({str(target).casefold() for target in targets}) < len(targets):
+        names = ", ".join(map(str, paths))
+        raise ValueError(f"inputs must have different names (without endings), but got {names}.")
+
+
+def refuse_photographs(paths: list[Path], targets: list[Path]) -> None:
+    """Raise ValueError if a file to write exists beside the inputs: it may be another photograph."""
+    folders = {path.resolve().parent for path in paths}
+    for target in targets:
+        if target.exists() and target.resolve().parent in folders:
+            raise ValueError(f"--output would replace {target}: choose another folder.")
 
 
 def photograph_of(path: Path) -> Image.Image:
