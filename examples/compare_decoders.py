@@ -45,6 +45,7 @@ with group("examples"):
     from mlx_unpool_zoo.segnet import DECODERS
 
 FIGURE = "segnet.png"
+SCENES = {"validation": 25, "test": 100}  # that are evaluated; the scores that are compared are of the test
 LICENCE = "https://github.com/mlx-unpool/mlx-unpool/blob/main/LICENSE"  # of the network in the package
 NAMES = {
     "unpool": "unpooling",
@@ -100,9 +101,10 @@ def trained_as(run: Namespace, splits: dict[str, Pictures]) -> tuple[zoo.Model, 
 def main() -> int:
     """Run the program and return the exit status."""
     arguments = parse_arguments()
-    count = 5 if arguments.smoke else 100
-    splits: dict[str, Pictures] = {split: scenes_to_evaluate(split, count) for split in SPLITS[1:]}
-    splits = {"train": DrawnScenes([], splits["test"].classes)} | splits
+    evaluated = {}
+    for split, count in SCENES.items():
+        evaluated[split] = scenes_to_evaluate(split, 5 if arguments.smoke else count)
+    splits = {"train": DrawnScenes([], evaluated["test"].classes), **evaluated}
     runs = runs_of(arguments)
     if mx.distributed.init().rank() > 0:
         for run in runs.values():
@@ -138,9 +140,9 @@ def compare(
         write_json(output / METRICS, {"compared": compared})
         reports.setdefault(run.decoder, []).append(report["test"])
         models.setdefault(f"predicted: {run.decoder}", model)
-        draw(models, splits["test"], output / FIGURE)
         text = f"test mean IoU {shown(report['test']['miou'])}. Networks left: {len(runs) - number}."
         print(f"{run.decoder}, seed {run.seed}: {text}", flush=True)
+    draw(models, splits["test"], output / FIGURE)
     return reports
 
 
