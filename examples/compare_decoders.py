@@ -93,7 +93,7 @@ def trained_as(run: Namespace, splits: dict[str, Pictures]) -> tuple[zoo.Model, 
     model = zoo.SegNet(len(classes), decoder=run.decoder, decoder_kernel=run.decoder_kernel, norm=run.norm)
     model.about.classes = classes
     model.about.source = "trained by examples/compare_decoders.py on drawn digits"
-    # An evaluation takes as long as 20 steps.
+    # An evaluation takes as long as ten steps.
     options: Any = {"evaluate_every": run.steps, "description": f"{run.decoder}, seed {run.seed}"}
     return trained(model, splits, run, **options)
 
