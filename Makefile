@@ -1,16 +1,21 @@
-# Two commands do everything on a fresh machine with python3 (3.10 or later): `make demo`, `make test`.
-# `make` alone lists all commands with their descriptions, the text after two hashes.
+# Two commands do everything on a fresh machine with python3 (3.10 or later): `make demo` and
+# `make test`. `make` alone lists all commands with their descriptions, the text after two hashes.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
-# The build of MLX on Linux: cpu, cuda12 or cuda13. Each has its own environment, because they replace each other's files.
+# The build of MLX on Linux: cpu, cuda12 or cuda13. Each has its own environment, because they
+# replace each other's files.
 GPU ?= cpu
 VENV ?= .venv$(patsubst %,-%,$(filter-out cpu,$(GPU)))
 RUN := $(VENV)/bin/python
-# MLX's wheels for Linux contain the reference BLAS. An OpenBLAS that is installed replaces it in programs with networks.
-BLAS := $(firstword $(wildcard $(addprefix /usr/lib/*/openblas-,serial/libblas.so.3 pthread/libblas.so.3) /usr/lib64/libopenblas*.so.0))
+# MLX's wheels for Linux contain the reference BLAS. An OpenBLAS that is installed replaces it in
+# programs with networks.
+OPENBLAS := /usr/lib/*/openblas-serial/libblas.so.3 /usr/lib/*/openblas-pthread/libblas.so.3 \
+    /usr/lib64/libopenblas*.so.0
+BLAS := $(firstword $(wildcard $(OPENBLAS)))
 NETWORK := $(if $(BLAS),LD_PRELOAD=$(BLAS) )$(RUN)
 
-.PHONY: help demo hair train notebooks check test test-external test-emulated test-oldest fuzz lint docs dist bench clean
+.PHONY: help demo hair train notebooks check test test-external test-emulated test-oldest fuzz \
+    lint docs dist bench clean
 
 help: ## list these commands
 	@echo "Each command sets up what it needs in $(VENV) first."
@@ -19,10 +24,13 @@ help: ## list these commands
 	@echo "Options of a program: make demo ARGS=\"--seeds 0 1 2\", make demo ARGS=--help"
 	@echo "On Linux with a GPU of NVIDIA: make demo GPU=cuda13 (or cuda12)"
 
+# Without ensurepip, which Debian packages separately, an environment is incomplete.
+.DELETE_ON_ERROR:
+
 demo: $(VENV)/.examples ## train SegNets on digits over photographs (a minute); figure in demo/
 	$(NETWORK) examples/compare_decoders.py --output demo $(ARGS)
 
-hair: $(VENV)/.examples ## recolour hair, in a portrait or yours: ARGS="photo.jpg --colour copper"; writes demo/hair/
+hair: $(VENV)/.examples ## recolour hair: ARGS="photo.jpg --colour copper"; writes demo/hair/
 	$(NETWORK) -m mlx_unpool_zoo hair --output demo/hair $(ARGS)
 
 train: $(VENV)/.examples ## train a SegNet on your images: ARGS="--data FOLDER"; writes demo/train/
@@ -31,7 +39,8 @@ train: $(VENV)/.examples ## train a SegNet on your images: ARGS="--data FOLDER";
 notebooks: $(VENV)/.notebooks ## open the notebooks in JupyterLab
 	$(NETWORK) -m jupyterlab examples/notebooks
 
-# Two files at a time, in alphabetical order: the arrays of some tests are large, so not as many as there are cores.
+# Two files at a time, in alphabetical order: the arrays of some tests are large, so not as many as
+# there are cores.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 # The core: without kernels, programs and the site, PyTorch, random arguments, the wheel and types.
 CORE := $(PARALLEL) $(foreach folder,metal cuda examples,--ignore tests/$(folder)) \
@@ -64,9 +73,10 @@ bench: $(VENV)/.bench ## the benchmarks: compared with PyTorch and with mlx.nn, 
 	$(RUN) benchmarks/mlx_nn.py
 	$(RUN) benchmarks/memory.py
 
-lint: $(VENV)/.lint ## format and type checks
+lint: $(VENV)/.lint ## checks of format, style, complexity and types
 	$(RUN) -m ruff format --check .
 	$(RUN) -m ruff check .
+	$(RUN) .ci/complexity.py
 	$(RUN) -m mypy
 
 # The first page of the site is the README. Warnings are errors.
@@ -78,21 +88,23 @@ dist: $(VENV)/.dist ## build the wheel and the sdist in dist/
 	$(RUN) -m build --outdir dist .
 	$(RUN) -m twine check --strict dist/*
 
+OLD_PYTHON := Python 3.10 or later is needed, for example: make demo PYTHON=python3.12
 $(VENV)/bin/python:
-	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and 'Python 3.10 or later is needed, for example: make demo PYTHON=python3.12')"
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 10) and '$(OLD_PYTHON)')"
 	$(PYTHON) -m venv $(VENV)
 
-# A marker file for each dependency group in pyproject.toml, which is installed again after a change there.
-SIZE_examples = 500 MB
+# A marker file for each dependency group in pyproject.toml, which is installed again after a change
+# there. The pip of a new environment may be older than dependency groups.
+SIZE_examples = 470 MB
 SIZE_check = 140 MB
-SIZE_test = 820 MB
+SIZE_test = 800 MB
 PIP := $(RUN) -m pip install --quiet --disable-pip-version-check
 
 $(VENV)/.%: pyproject.toml | $(VENV)/bin/python
-	@echo "Installing mlx_unpool and the dependency group '$*' in $(VENV)$(if $(SIZE_$*), ($(SIZE_$*) on Linux))"
+	@echo "Installing mlx_unpool and the group '$*' in $(VENV)$(if $(SIZE_$*), ($(SIZE_$*) on Linux))"
 	@$(PIP) "pip>=25.1"
 	@$(PIP) --editable ".[$(GPU)]" --group $* $(MLX)
 	@touch $@
 
-clean: ## remove the environments and everything that was built
-	rm -rf $(VENV) .venv-* demo build dist site docs/reference
+clean: ## remove the environments and what was built; demo/ stays
+	rm -rf $(VENV) .venv-* build dist site docs/reference

@@ -45,6 +45,7 @@ with group("examples"):
     from mlx_unpool_zoo.segnet import DECODERS
 
 FIGURE = "segnet.png"
+SCENES = {"validation": 25, "test": 100}  # that are evaluated; the scores that are compared are of the test
 LICENCE = "https://github.com/mlx-unpool/mlx-unpool/blob/main/LICENSE"  # of the network in the package
 NAMES = {
     "unpool": "unpooling",
@@ -92,7 +93,7 @@ def trained_as(run: Namespace, splits: dict[str, Pictures]) -> tuple[zoo.Model, 
     model = zoo.SegNet(len(classes), decoder=run.decoder, decoder_kernel=run.decoder_kernel, norm=run.norm)
     model.about.classes = classes
     model.about.source = "trained by examples/compare_decoders.py on drawn digits"
-    # An evaluation takes as long as 20 steps.
+    # An evaluation takes as long as ten steps.
     options: Any = {"evaluate_every": run.steps, "description": f"{run.decoder}, seed {run.seed}"}
     return trained(model, splits, run, **options)
 
@@ -100,9 +101,10 @@ def trained_as(run: Namespace, splits: dict[str, Pictures]) -> tuple[zoo.Model, 
 def main() -> int:
     """Run the program and return the exit status."""
     arguments = parse_arguments()
-    count = 5 if arguments.smoke else 100
-    splits: dict[str, Pictures] = {split: scenes_to_evaluate(split, count) for split in SPLITS[1:]}
-    splits = {"train": DrawnScenes([], splits["test"].classes)} | splits
+    evaluated = {}
+    for split, count in SCENES.items():
+        evaluated[split] = scenes_to_evaluate(split, 5 if arguments.smoke else count)
+    splits = {"train": DrawnScenes([], evaluated["test"].classes), **evaluated}
     runs = runs_of(arguments)
     if mx.distributed.init().rank() > 0:
         for run in runs.values():
@@ -138,9 +140,9 @@ def compare(
         write_json(output / METRICS, {"compared": compared})
         reports.setdefault(run.decoder, []).append(report["test"])
         models.setdefault(f"predicted: {run.decoder}", model)
-        draw(models, splits["test"], output / FIGURE)
         text = f"test mean IoU {shown(report['test']['miou'])}. Networks left: {len(runs) - number}."
         print(f"{run.decoder}, seed {run.seed}: {text}", flush=True)
+    draw(models, splits["test"], output / FIGURE)
     return reports
 
 
@@ -159,11 +161,19 @@ def print_scores(reports: dict[str, list[dict[str, Any]]], means: dict[str, dict
 
 
 def conclusion(means: dict[str, dict[str, Any]]) -> str:
-    """A sentence that says with which decoder the outlines are best."""
-    scores = {NAMES[decoder]: found["boundary_f_score"] for decoder, found in means.items()}
-    best, *others = sorted(scores, key=scores.__getitem__, reverse=True)
+    """A sentence that says with which decoders the outlines are best, by two digits of a score."""
+    scores = {}
+    for decoder, found in means.items():
+        scores[NAMES[decoder]] = round(found["boundary_f_score"], 2)
+    highest = max(scores.values())
+    best = [name for name, score in scores.items() if score == highest]
+    lower = [name for name, score in scores.items() if score < highest]
+    others = sorted(lower, key=scores.__getitem__, reverse=True)
+    names, score = " and ".join(best), f"boundary F-score {highest:.2f}"
+    if not others:
+        return f"Outlines are equally good with {names}: {score}."
     compared = ", ".join(f"{scores[name]:.2f} with {name}" for name in others)
-    return f"Outlines are best with {best}: boundary F-score {scores[best]:.2f}, against {compared}."
+    return f"Outlines are best with {names}: {score}, against {compared}."
 
 
 def write_digits(network: Path, folder: Path | None) -> None:

@@ -1,5 +1,6 @@
-"""The release: its files are complete, and the wheel works without the checkout."""
+"""The release: its files are complete, and the wheel works alone. How commands install it."""
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import pytest
+from support.installation import check_installations, declared
 
 import mlx_unpool
 from mlx_unpool._backends import gpu, kernel_source
@@ -60,6 +62,35 @@ def test_the_wheel_holds_the_package_and_its_kernels_and_nothing_else(wheel):
     assert others == "numpy"
     extras = re.findall("Provides-Extra: (.*)", metadata)  # the others are dependency groups
     assert sorted(extras) == ["cpu", "cuda12", "cuda13", "train", "zoo"]
+    assert set(extras) == declared("project.optional-dependencies")
+
+
+def text_of(path: Path) -> str:
+    """What a reader sees of a page, a notebook or another file."""
+    if path.suffix != ".ipynb":
+        return path.read_text()
+    cells = json.loads(path.read_text())["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells)
+
+
+def test_commands_on_pages_install_the_clone_or_from_the_repository():
+    pages = [ROOT / "llms.txt", ROOT / "pyproject.toml"]
+    for folder in (ROOT, ROOT / ".github", ROOT / "docs", ROOT / "examples"):
+        pages += folder.glob("*.md")
+    pages += (ROOT / "examples" / "notebooks").glob("*.ipynb")
+    counts = {page.name: check_installations(text_of(page)) for page in pages}
+    assert sum(count > 0 for count in counts.values()) > 7, counts
+
+
+def test_make_installs_the_clone_and_a_group_with_a_pip_that_knows_groups():
+    for build in ("cpu", "cuda13"):
+        make = ["make", "--dry-run", "-C", ROOT, "VENV=.venv-none", f"GPU={build}", "demo"]
+        printed = subprocess.run(make, check=True, capture_output=True, text=True).stdout
+        first, second = re.findall("pip install .*", printed)
+        assert first.endswith('"pip>=25.1"')
+        assert "--group examples" in second
+        assert f'".[{build}]"' in second
+        assert check_installations(printed) == 1
 
 
 def test_the_first_page_has_no_relative_link_on_a_package_index(wheel):

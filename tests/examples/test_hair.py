@@ -77,12 +77,15 @@ def test_a_mask_has_the_size_of_its_image_and_depends_on_the_mask_before():
         model(mx.zeros((1, 32, 40, 4)))
 
 
-def test_a_model_that_was_trained_on_other_images_does_not_stretch():
-    for classes in (2, 3):
-        model = randomised(zoo.HairSegmenter(classes), all_weights=True)
-        model.about.input |= {"side": 64} if classes == 2 else {}
-        expected = np.array(model(model.preprocess(PICTURE)).argmax(-1))[0, :64, :80]
-        assert np.array_equal(model.predict(PICTURE), expected)
+@pytest.mark.parametrize(("classes", "side"), [(2, 64), (3, None)])
+def test_a_model_that_was_trained_on_other_images_does_not_stretch_and_has_no_mask(classes, side):
+    model = randomised(zoo.HairSegmenter(classes), all_weights=True)
+    if side:
+        model.about.input["side"] = side
+    expected = np.array(model(model.preprocess(PICTURE)).argmax(-1))[0, :64, :80]
+    assert np.array_equal(model.predict(PICTURE), expected)
+    with pytest.raises(ValueError, match="trained on other images: use predict"):
+        model.mask(PICTURE)
 
 
 def test_wide_and_tall_pictures_are_cut_into_squares(monkeypatch):
@@ -108,7 +111,21 @@ def test_wide_and_tall_pictures_are_cut_into_squares(monkeypatch):
         assert np.allclose(two, 0.1 + 0.4 * picture[..., 0] / 255 + 0.4 * one, atol=0.01)
 
 
-@pytest.mark.parametrize("size", [(3000, 4000), (32, 65535)])
+@pytest.mark.parametrize("size", [(1, 5000), (5, 4), (31, 60), (1000, 100)])
+def test_small_and_narrow_pictures_are_not_cut_into_squares(size, monkeypatch):
+    monkeypatch.setattr(zoo.HairSegmenter, "__call__", lambda _, x: x[..., :2])
+    for height, width in (size, size[::-1]):
+        picture = np.zeros((height, width, 3), np.uint8)
+        assert zoo.HairSegmenter().mask(picture).shape == (height, width)
+        if size == (5, 4):
+            assert zoo.HairSegmenter().mask(picture, squares=True).shape == (height, width)
+            continue
+        says = f"must have 32 pixels or more .* at most 8 times .* got {width} x {height}: crop it"
+        with pytest.raises(ValueError, match=says):
+            zoo.HairSegmenter().mask(picture, squares=True)
+
+
+@pytest.mark.parametrize("size", [(3000, 4000), (1024, 8192)])
 def test_large_pictures_need_less_than_200_mb_beside_the_network(size, monkeypatch):
     monkeypatch.setattr(zoo.HairSegmenter, "__call__", lambda _, x: x[..., :2])
     picture = np.zeros((*size, 3), np.uint8)
@@ -184,6 +201,9 @@ def inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inputs")
     randomised(small_model("hair")[0], all_weights=True).save_pretrained(folder / "model")
     Image.fromarray(PICTURE).save(folder / "a.png")
+    Image.fromarray(PICTURE).save(folder / "A.jpg")
+    for name in ("grey16.png", "grey16.tif"):
+        Image.fromarray(PICTURE[..., 0].astype(np.uint16) * 257).save(folder / name)
     (folder / "link.png").symlink_to("a.png")
     (folder / "sub").mkdir()
     (folder / "sub" / "a.png").hardlink_to(folder / "a.png")
@@ -204,14 +224,22 @@ def test_photographs_keep_their_profile_and_orientation(tmp_path, inputs, monkey
         assert 0.05 < (np.array(second) != PICTURE).any(-1).mean() < 0.95
     assert "Wrote runs/hair/portrait.png." in call("hair", *options).stdout
     assert "new-a.jpg." in call("hair", "a.png", "b.png", *options, "--output", "new.jpg").stdout
+    said = call("hair", "a.png", "b.png", *options, "--output", "new/v1.2").stdout
+    assert "Wrote new/v1.2/b.png." in said
+    with Image.open("new/v1.2/b.png") as image:
+        assert image.size == (80, 64)
 
 
 REFUSED = {
     "a.png --output a.png": "--output would replace the input a.png: choose another name.",
     "a.png --output link.png": "--output would replace the input link.png: choose",
-    "a.png sub/a.png": "inputs must have different names, but got a.png, sub/a.png.",
+    "grey16.tif --output .": "--output would replace grey16.png: choose another folder.",
+    "a.png sub/a.png": r"inputs must have different names .*, but got a.png, sub/a.png\.",
+    "a.png A.jpg": r"inputs must have different names .*, but got a.png, A.jpg\.",
     "a.png --colour nice": "'colour' must be black, .*, a CSS colour or #rrggbb, but got 'nice'",
-    "a.png --output a.mp4": "--output must end in .png or",
+    "a.png --colour #ff000080": "'colour' must be black, .* but got '#ff000080'",
+    "a.png --output a.gif": "--output must end in .png or",
+    "grey16.png": "grey16.png has grey values of more than 8 bits: save it with 8 bits",
     "a.png": "a.png: no hair was found; the network expects a face that fills much of the picture: crop it.",
     "bad.png": "bad.png cannot be read as an image",
     "none.png a.png b.png": "There is no file none.png and no file b.png.",
@@ -226,6 +254,24 @@ def test_what_cannot_be_recoloured(words, says, inputs, monkeypatch):
     said = call("hair", *words.split(), "--model", "model", status=1).stderr
     assert re.match(says, said.splitlines()[0]), said
     assert contents(inputs) == before
+
+
+@pytest.mark.parametrize("clear", [True, False])
+@pytest.mark.parametrize("suffix", ["gif", "png", "webp", "tiff"])
+def test_an_animation_is_refused(suffix, clear, tmp_path, inputs, monkeypatch):
+    found(monkeypatch, np.ones((64, 80), np.float32))
+    first = Image.fromarray(PICTURE)
+    if clear:
+        first.putalpha(Image.linear_gradient("L").resize(first.size).point([0] * 128 + [255] * 128))
+    path = tmp_path / f"a.{suffix}"
+    first.save(path, save_all=True, append_images=[first.transpose(Image.Transpose.ROTATE_180)])
+    options = "--model", inputs / "model", "--output", tmp_path / "out"
+    said = call("hair", path, *options, status=1).stderr
+    assert said == f"{path} must be one photograph, but has 2 frames: save one of them.\n"
+    first.save(path)
+    assert "Wrote" in call("hair", path, *options).stdout
+    with Image.open(tmp_path / "out" / "a.png") as image:
+        assert image.mode == ("RGBA" if clear else "RGB")
 
 
 def test_hardly_any_hair_is_said_once(tmp_path, inputs, monkeypatch):

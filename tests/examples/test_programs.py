@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import compare_decoders
 import digit_scenes
 import mlx.core as mx
 import numpy as np
@@ -46,6 +47,20 @@ def test_decoders_and_seeds_are_compared_and_the_results_described(tmp_path):
     assert re.match(r"Outlines are best with [a-z ]+: boundary F-score 0\.\d\d, against 0\.\d\d with", last)
     assert last.endswith(f". See {tmp_path / 'segnet.png'}.")
     assert result.stderr == ""  # no progress bar
+
+
+SENTENCES = {
+    (0.904, 0.6): "best with unpooling: boundary F-score 0.90, against 0.60 with nearest neighbour",
+    (0.66, 0.9): "best with nearest neighbour: boundary F-score 0.90, against 0.66 with unpooling",
+    (0.904, 0.896): "equally good with unpooling and nearest neighbour: boundary F-score 0.90",
+}
+
+
+@pytest.mark.parametrize(("scores", "says"), SENTENCES.items())
+def test_the_last_sentence_says_which_decoder_is_best_whichever_it_is(scores, says):
+    named = zip(DECODERS, scores, strict=False)
+    means = {decoder: {"boundary_f_score": score} for decoder, score in named}
+    assert compare_decoders.conclusion(means) == f"Outlines are {says}."
 
 
 def test_a_comparison_replaces_its_own_runs_and_continues_an_unfinished_one(tmp_path):

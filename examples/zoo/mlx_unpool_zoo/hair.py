@@ -25,7 +25,8 @@ from .model import Model
 
 SIDE = 512  # of the inputs of the published weights, whatever the shape of the photograph
 STEP = 200  # the largest distance of the squares in which a wide picture is segmented, in pixels
-LONGEST = 8 * SIDE  # of a wide picture; a longer one is stretched to this length
+WIDEST = 8  # the highest ratio of the sides of a picture in squares
+SMALLEST = 32  # its shorter side, in pixels
 HAIR: list[Any] = [{"name": "background", "colour": [0, 0, 0]}, {"name": "hair", "colour": [170, 70, 200]}]
 PARTS = {"Kernel": "weight", "Bias": "bias", "Alpha": "weight"}  # TensorFlow's names of parameters
 
@@ -107,15 +108,16 @@ class Up(Block):
 
 
 class HairSegmenter(Model):
-    """MediaPipe's hair segmentation: three pooling and three unpooling layers, for photographs and videos.
+    """MediaPipe's hair segmentation, for photographs and films: three pooling and unpooling layers.
 
     ``HairSegmenter()(x)`` returns class scores (N, H, W, 2) of inputs (N, H, W, 4), where H and W are
     multiples of 32. Channels are red, green and blue from 0 to 1, and the mask of the previous frame of a
-    video, which is 0 for a photograph.
+    film, which is 0 for a photograph.
 
     The published weights, ``from_pretrained("hair")``, are for 512 x 512: ``mask``, ``masks`` and
     ``predict`` stretch images to this size as MediaPipe does, while ``preprocess`` keeps the size. A
-    model with ``about.input["side"]``, that of its training images, predicts without stretching.
+    model that was trained further, with ``about.input["side"]`` or other classes, does not stretch
+    them, and has no ``mask``.
 
     Args:
         num_classes: Number of classes.
@@ -172,19 +174,29 @@ class HairSegmenter(Model):
         return self.head(x)
 
     def mask(self, image: Any, *, squares: bool = False) -> np.ndarray:
-        """How likely each pixel of an image is hair: (H, W), float32, 0 to 1. Images as for ``predict``."""
+        """How likely each pixel of an image is hair: (H, W), float32, 0 to 1; see ``masks``."""
         return next(self.masks([image], squares=squares))
 
     def masks(self, frames: Iterable[Any], *, squares: bool = False) -> Iterator[np.ndarray]:
-        """The ``mask`` of each frame of a video; the network gets the mask of the frame before.
+        """The ``mask`` of each frame of a film; the network gets the mask of the frame before.
 
         Args:
-            frames: The images, in the order of time.
+            frames: The images, in the order of time, as for ``predict``: Pillow images or arrays.
+                They are read one after the other.
             squares: If True, and the sides of an image are further apart than 4:3, the network gets
                 overlapping squares along the longer side instead of the stretched image, which MediaPipe
                 passes. Their masks are averaged with weights that fall to 0 at the edges of each square.
                 It takes as many times longer as there are squares: three for 16:9.
+
+        Raises:
+            ValueError: If the model was trained further, or an image to be cut into squares is less
+                than 32 pixels high or wide, or has a side more than 8 times as long as the other.
         """
+        if self._is_trained_further():
+            raise ValueError(
+                "[HairSegmenter] masks need the published network, but this model was trained on "
+                "other images: use predict or probabilities."
+            )
         before: list[mx.array] = []
         for frame in frames:
             mask, before = self._next_mask(frame, before, squares)
@@ -208,8 +220,12 @@ class HairSegmenter(Model):
             mask[part] += weights * np.array(found[-1])
         return interpolated(mask, picture.shape), found
 
+    def _is_trained_further(self) -> bool:
+        """Whether the model was trained on images of other sizes than the published network."""
+        return bool(self.about.input.get("side")) or self.config["num_classes"] != 2
+
     def _for_each(self, made_of: Any, images: Any, args: Any, kwargs: Any) -> np.ndarray:
-        if self.about.input.get("side") or self.config["num_classes"] != 2:  # trained on other sizes
+        if self._is_trained_further():
             return super()._for_each(made_of, images, args, kwargs)
         pictures, single = self._batch(images)
         masks = np.stack([self.mask(picture) for picture in pictures])
@@ -270,9 +286,15 @@ def squares_of(height: int, width: int) -> tuple[tuple[int, int], list[Square]]:
 
     Up to 4:3 there is one square. Otherwise the size has the proportions of the picture, and neighbouring
     squares overlap. The weights of a square fall linearly to 0 at its edges, and those of all add up to 1.
+
+    Raises:
+        ValueError: If there would be several squares of a picture that is very small or narrow.
     """
     ratio = max(height, width) / min(height, width)
-    length = min(math.floor(SIDE * ratio + 0.5), LONGEST) if 3 * ratio > 4 else SIDE
+    length = SIDE
+    if 3 * ratio > 4:
+        check_sides(height, width)
+        length = math.floor(SIDE * ratio + 0.5)
     count = math.ceil((length - SIDE) / STEP) + 1
     starts = np.linspace(0, length - SIDE, count).round().astype(int)
     slope = SIDE / 2 - np.abs(np.arange(SIDE) + 0.5 - SIDE / 2)
@@ -284,6 +306,17 @@ def squares_of(height: int, width: int) -> tuple[tuple[int, int], list[Square]]:
     if width > height:
         return (SIDE, length), [(np.s_[:, part], weight) for part, weight in zip(slices, weights)]
     return (length, SIDE), [(np.s_[part], weight[:, None]) for part, weight in zip(slices, weights)]
+
+
+def check_sides(height: int, width: int) -> None:
+    """Raise ValueError if a picture is too small or too narrow to find hair in squares of it."""
+    shorter, longer = sorted([height, width])
+    if shorter < SMALLEST or longer > WIDEST * shorter:
+        raise ValueError(
+            "[HairSegmenter] an image that is wider or higher than 4:3 must have "
+            f"{SMALLEST} pixels or more on each side, and at most {WIDEST} times as many on one "
+            f"as on the other, but got {width} x {height}: crop it."
+        )
 
 
 # Sizes, as OpenCV changes them for MediaPipe.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 from PIL import ImageColor
 
@@ -12,12 +14,13 @@ LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 
 def colour_of(text: str) -> np.ndarray:
     """The red, green and blue of a colour, 0 to 1."""
-    try:
-        found = ImageColor.getrgb(COLOURS.get(text.lower(), text))[:3]
-        return np.array([min(255, value) for value in found], np.float32) / 255
-    except ValueError:
+    found: tuple[int, ...] = ()
+    with suppress(ValueError):
+        found = ImageColor.getrgb(COLOURS.get(text.lower(), text))
+    if len(found) != 3:  # transparent colours have a fourth value
         names = ", ".join(COLOURS)
-        raise ValueError(f"'colour' must be {names}, a CSS colour or #rrggbb, but got {text!r}.") from None
+        raise ValueError(f"'colour' must be {names}, a CSS colour or #rrggbb, but got {text!r}.")
+    return np.array([min(max(value, 0), 255) for value in found], np.float32) / 255
 
 
 def brightness_of(picture: np.ndarray, mask: np.ndarray) -> float | None:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from ..messages import pip_install
+from ..messages import pip_install, pip_install_group
 
 HINT = (
-    "If a GPU kernel failed, set the environment variable MLX_UNPOOL_BACKEND=ops and run the program again, "
-    "and please report it with the form at https://github.com/mlx-unpool/mlx-unpool/issues/new/choose"
+    "If a GPU kernel failed, set the environment variable MLX_UNPOOL_BACKEND=ops and run the "
+    "program again, and please report it with the form at "
+    "https://github.com/mlx-unpool/mlx-unpool/issues/new/choose"
 )
 
 
@@ -23,7 +24,7 @@ def parser_of(program: str | None, description: str) -> argparse.ArgumentParser:
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Around imports: if a package is missing, end the program with a line that says which extra has it."""
+    """Around imports: if a package is missing, end the program with a line that names its extra."""
     with _or_exit(f"of the extra [{name}]: {pip_install(name)}"):
         yield
 
@@ -31,7 +32,8 @@ def extra(name: str) -> Iterator[None]:
 @contextmanager
 def group(name: str) -> Iterator[None]:
     """As :func:`extra`, for a dependency group of the repository."""
-    with _or_exit(f"of the dependency group {name}. In the clone: pip install --group {name}"):
+    advice = f"In the clone, with pip 25.1 or later: {pip_install_group(name)}"
+    with _or_exit(f"of the dependency group {name}. {advice}"):
         yield
 
 
