@@ -44,6 +44,7 @@ _layer _requests
 _derivatives
 _backends
 _backends.gpu _backends.cpu
+_backends.launches
 _backends.cpu.maxima _backends.cpu.positions
 _backends.cpu.offsets
 _backends.cpu.values

@@ -262,18 +262,39 @@ def test_layers_name_what_is_wrong_in_a_call():
             mlx_unpool.max_unpool2d(SQUARE, mx.zeros(shape, mx.int32), 2)
 
 
-@pytest.mark.parametrize("x", [PAIR, SQUARE])
-def test_a_layer_says_that_the_indices_are_missing(x):
+UNPOOL, POOL = MaxUnpool2d(2), MaxPool2d(2)
+THE_PAIR = "A pool with return_indices=True returns the pair (values, indices)"
+TO_LAYER = f"{THE_PAIR}: unpool(*pool(x), output_size=x.shape).$"
+TO_FUNCTION = f"{THE_PAIR}: max_unpool2d(*pool(x), ..., output_size=x.shape).$"
+OTHERS = "'return_indices', 'data_format' by keyword.$"
+NO_CALLS = [  # calls that do not fit the signature; the class or function, and parts of the message
+    (lambda: UNPOOL(PAIR), "MaxUnpool2d", "'indices'", TO_LAYER),
+    (lambda: UNPOOL(PAIR, output_size=8), "MaxUnpool2d", "'indices'", TO_LAYER),
+    (lambda: UNPOOL(SQUARE), "MaxUnpool2d", "missing", "'indices'.$"),
+    (lambda: UNPOOL(SQUARE, I32, 8, mx.cpu), "MaxUnpool2d", "too many", "Pass 'stream' by keyword.$"),
+    (lambda: mlx_unpool.max_unpool2d(PAIR, 2), "max_unpool2d", "'kernel_size'", TO_FUNCTION),
+    (lambda: mlx_unpool.max_unpool2d(PAIR, kernel_size=2), "max_unpool2d", "'indices'", TO_FUNCTION),
+    (lambda: mlx_unpool.max_unpool1d(LINE, L32), "max_unpool1d", "missing", "'kernel_size'.$"),
+    (lambda: mlx_unpool.max_unpool3d(), "max_unpool3d", "missing", "'x'.$"),
+    (lambda: MaxPool2d(), "MaxPool2d", "missing", "'kernel_size'.$"),
+    (lambda: MaxPool2d(pool_size=2), "MaxPool2d", "unexpected keyword argument 'pool_size'.$"),
+    (lambda: MaxPool2d(2, 2, 0, 1, True), "MaxPool2d", "too many", "Pass 'dilation', 'ceil_mode',"),
+    (lambda: MaxPool2d(2, kernel_size=2), "MaxPool2d", "multiple values", "'kernel_size'.$"),
+    (lambda: mlx_unpool.MaxUnpool3d(2, 2, 0, 1), "MaxUnpool3d", "Pass 'dilation', 'index_format'"),
+    (lambda: mlx_unpool.AdaptiveMaxPool2d(4, True), "AdaptiveMaxPool2d", "too many", f"Pass {OTHERS}"),
+    (lambda: mlx_unpool.FractionalMaxPool2d(2, 4), "FractionalMaxPool2d", "Pass 'output_size'", OTHERS),
+    (lambda: POOL(SQUARE, mx.cpu), "MaxPool2d", "too many", "Pass 'stream' by keyword.$"),
+]
+
+
+@pytest.mark.parametrize(("call", "owner", "parts"), [(call, name, parts) for call, name, *parts in NO_CALLS])
+def test_a_call_that_does_not_fit_the_signature_is_explained(call, owner, parts):
     with pytest.raises(TypeError) as raised:
-        MaxUnpool2d(2)(x)
-    missing = "[MaxUnpool2d] 'indices' is missing: unpool(values, indices), or unpool(*pool(x))."
-    assert str(raised.value) == missing
-
-
-@pytest.mark.parametrize(("name", "most"), [("MaxPool2d", 4), ("MaxUnpool3d", 4), ("AdaptiveMaxPool1d", 2)])
-def test_too_many_positional_arguments_are_an_error_of_a_public_class(name, most):
-    with pytest.raises(TypeError, match=rf"^{name[:-2]}\.__init__\(\) takes .*\b{most} positional arguments"):
-        getattr(mlx_unpool, name)(*[2] * most)
+        call()
+    text = f"{raised.value}$"
+    assert text.startswith(f"[{owner}] ")
+    assert [part for part in parts if part not in text] == []
+    assert raised.value.__context__ is None
 
 
 SIZES = {  # calls, each with an array as one of its sizes
