@@ -84,21 +84,27 @@ def _misfit(function: Callable[..., Any], given: tuple[Any, ...], options: dict[
     caller, example = function.__name__, f"{function.__name__}(*pool(x), ..., output_size=x.shape)"
     if given and caller.startswith("__"):  # a method of a layer
         caller, example = type(given[0]).__name__, "unpool(*pool(x), output_size=x.shape)"
-    parameters = inspect.signature(function).parameters
-    by_keyword = [name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
-    unknown = [name for name in options if name not in parameters]
-    hint = ""
+    signature = inspect.signature(function)
+    hint = _positional_hint(signature, len(given))
     if any(map(_is_pair, given)):
         hint = f" {_PAIR}: {example}."
-    elif len(given) > len(parameters) - len(by_keyword):
-        hint = f" Pass {', '.join(map(repr, by_keyword))} by keyword."
+    unknown = [name for name in options if name not in signature.parameters]
     if unknown:
         return f"[{caller}] got an unexpected keyword argument '{unknown[0]}'.{hint}"
     try:
-        inspect.signature(function).bind(*given, **options)
+        signature.bind(*given, **options)
     except TypeError as error:
         return f"[{caller}] {error}.{hint}"
-    raise AssertionError("the call fits the signature")
+    raise AssertionError("the arguments fit the signature")
+
+
+def _positional_hint(signature: inspect.Signature, count: int) -> str:
+    """What to write instead if ``count`` positional arguments are too many."""
+    parameters = signature.parameters.values()
+    by_keyword = [repr(p.name) for p in parameters if p.kind is p.KEYWORD_ONLY]
+    if count <= len(parameters) - len(by_keyword):
+        return ""
+    return f" Pass {', '.join(by_keyword)} by keyword."
 
 
 def not_values(caller: str, x: Any, pair_hint: str) -> TypeError:

@@ -1,12 +1,12 @@
 """Requests, which contain the checked arguments of a call, and plans, which also depend on the shapes.
 
-A public function or layer gets its request from ``of(...)``, which checks the arguments, and passes its
-arrays to the method ``run``. Requests are interned: equal arguments give the same object, and windows and
-geometries exist once per request and shape. So requests and geometries are compared by identity, and are
-fast keys of three bounded caches: 256 requests (twice: by the given arguments and by the checked ones), 1,024
-plans (by request and shapes), and 1,024 launches of each kernel (by geometry, shapes and dtypes; see
-``_backends/launches.py``), in whose place the CPU keeps 512 descriptions of axes and of reductions. The caches
-contain neither arrays nor streams.
+A public function or layer gets its request from ``of(...)``, which checks the arguments, and passes
+its arrays to the method ``run``. Requests are interned: equal arguments give the same object, and
+windows and geometries exist once per request and shape. So requests and geometries are compared by
+identity, and are fast keys of three bounded caches: 256 requests (twice: by the given arguments and
+by the checked ones), 1,024 plans (by request and shapes), and 1,024 launches of each kernel (by
+geometry, shapes and dtypes; see ``_backends/launches.py``), in whose place the CPU keeps 512
+descriptions of axes and of reductions. The caches contain neither arrays nor streams.
 """
 
 from __future__ import annotations
