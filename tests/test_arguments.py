@@ -132,6 +132,8 @@ CALLS = {
         ((SQUARE, I32, None, 2), {"output_size": 8}, ValueError, "stride", "kernel_size", "2"),
         ((SQUARE, I32, None, None, 1), {"output_size": 8}, ValueError, "padding", "kernel_size", "1"),
         ((SQUARE, I32, None), {"output_size": 8, "dilation": 2}, ValueError, "dilation", "kernel_size", "2"),
+        ((SQUARE, I32, None, None, False), {"output_size": 8}, ValueError, "padding", "0 if", "False"),
+        ((SQUARE, I32, None), {"output_size": 8, "dilation": 1.0}, ValueError, "dilation", "1 if", "1.0"),
         ((SQUARE, I32, None), {"output_size": (1, 8, 8, 2)}, ValueError, "output_size", "2 integers"),
         ((SQUARE, I32, None), {"output_size": (3, 8, 8, 1)}, ValueError, "output_size", "2 integers"),
         ((SQUARE[0, 0], I32[0, 0], 2), {}, ValueError, "x", "C)", "(4, 1)"),

@@ -178,7 +178,8 @@ def test_attributes_are_also_items_and_can_be_set_and_deleted():
 CHANGES = {  # of a pool of 2x2 windows, and the shape of the next result
     "setattr": (lambda pool: setattr(pool, "kernel_size", 3), (1, 4, 4, 2)),
     "setattr, equal to 1": (lambda pool: setattr(pool, "dilation", 1.0), TypeError),
-    "setattr, equal to (1, 1)": (lambda pool: setattr(pool, "dilation", (True, 1)), TypeError),
+    "setattr, equal to (2, 2)": (lambda pool: setattr(pool, "stride", (2.0, 2)), TypeError),
+    "setattr, equal to (0, 0)": (lambda pool: setattr(pool, "padding", (False, 0)), TypeError),
     "del": (lambda pool: delattr(pool, "stride"), AttributeError),
     "vars": (lambda pool: vars(pool).update(kernel_size=5), (1, 3, 3, 2)),
     "vars, a bool": (lambda pool: vars(pool).update(dilation=True), TypeError),
@@ -190,7 +191,7 @@ CHANGES = {  # of a pool of 2x2 windows, and the shape of the next result
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("in_a_thread", [False, True])
 def test_a_change_of_a_layer_takes_effect_in_the_next_call(change, in_a_thread):
-    pool, x, (apply, expected) = MaxPool2d(2, padding=(0, 0)), mx.zeros((1, 9, 9, 2)), CHANGES[change]
+    pool, x, (apply, expected) = MaxPool2d(2, (2, 2), (0, 0)), mx.zeros((1, 9, 9, 2)), CHANGES[change]
     assert pool(x).shape == pool(x).shape == (1, 4, 4, 2)
     with ThreadPoolExecutor(1) as other:
         other.submit(pool, x).result()  # the same request is also kept for this thread
@@ -218,13 +219,18 @@ def test_pickles_and_copies_contain_public_classes_and_all_attributes(name):
         assert (repr(again), vars(again), again.request) == (repr(layer), vars(layer), "mine")
 
 
+POOLS = [(name, {}) for name in LAYERS if "Unpool" not in name]
+POOLS += [(name, {"index_format": "window"}) for name, _ in POOLS if name.startswith("Max")]
+
+
 @pytest.mark.parametrize(("batch", "channels"), [(0, 3), (2, 0)])
-@pytest.mark.parametrize("name", [name for name in LAYERS if "Unpool" not in name])
-def test_empty_batches_and_no_channels(name, batch, channels):
-    layer = made(name, **WITH_INDICES)
+@pytest.mark.parametrize(("name", "options"), POOLS)
+def test_empty_batches_and_no_channels(name, options, batch, channels):
+    layer = made(name, **WITH_INDICES, **options)
     before, after = ((batch, *[n] * layer.rank, channels) for n in (6, 3 if name[0] == "M" else 2))
     values, indices = layer(mx.zeros(before, mx.float16))
     assert values.shape == indices.shape == after
-    assert (values.dtype, indices.dtype) == (mx.float16, mx.int32)
+    assert (values.dtype, indices.dtype) == (mx.float16, mx.uint8 if options else mx.int32)
     unpool = getattr(mlx_unpool, f"MaxUnpool{layer.rank}d").from_pool(layer)
-    assert unpool(values, indices, output_size=6).shape == before
+    full = unpool(values, indices, output_size=6)
+    assert (full.shape, full.dtype) == (before, mx.float16)

@@ -72,6 +72,14 @@ def test_window_indices_have_two_bytes_for_more_than_256_elements():
         assert not outside.any().item()
 
 
+@pytest.mark.parametrize("windows", [600, 4096])  # as sums of ones: 256 in bfloat16, 2048 in float16
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_gradient_of_many_windows_is_summed_in_float32(dtype, windows):
+    x = line([0.0] * (windows - 1) + [1.0] + [0.0] * (windows - 1), dtype)
+    gradient = mx.grad(total(lambda x: max_pool1d(x, windows, 1)))(x)
+    assert same(gradient, [0.0] * (windows - 1) + [windows] + [0.0] * (windows - 1))
+
+
 FAR = [2**10, 715827882, 715827883, 2**30, 2**31 - 1]  # times 3: below 2^31, above it, above 2^32
 
 
@@ -84,8 +92,9 @@ def test_the_distance_between_elements_can_exceed_every_type_of_an_index(dilatio
     assert same(indices, [3, 4, 5, 0, 1, 2])
 
 
-def test_the_distance_between_elements_can_exceed_the_integers_of_a_double():
-    length, step, d = 2**22 + 1, 2**20, 2**31 - 1
+@pytest.mark.parametrize("d", [2**31 - 1, 2**31 - 256])  # modulo 2^32, positions below 2^31 and above it
+def test_the_distance_between_elements_can_exceed_the_integers_of_a_double(d):
+    length, step = 2**22 + 1, 2**20
     x = mx.broadcast_to(mx.array(0, mx.int8), (1, 3, length, 1))
     options = {"dilation": (d, 1), "return_indices": True}
     _, indices = max_pool2d(x, (2, 1), (d - 1, step), ((d - 1,) * 2, (0, 0)), **options)
