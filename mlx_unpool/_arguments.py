@@ -289,8 +289,11 @@ def checked_integers(
 
 
 def sequence(value: Any, count: int) -> Sequence[Any]:
-    """A tuple or list itself; any other value ``count`` times."""
-    return value if isinstance(value, (tuple, list)) else [value] * count
+    """A tuple or list itself; any other value ``count`` times, an integer as an int."""
+    if isinstance(value, (tuple, list)):
+        return value
+    numbers = all_integers([value])  # so that ``__index__`` is called once, not ``count`` times
+    return [value if numbers is None else numbers[0]] * count
 
 
 def as_given(value: Any, numbers: tuple[Any, ...]) -> Any:
