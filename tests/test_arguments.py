@@ -115,6 +115,7 @@ CALLS = {
         ((LINE, L32, 2), {"output_size": LINE}, TypeError, "output_size", "Pass its shape: output_size=(1, "),
         ((LINE[:, :1], L32[:, :1], 2, 2, 1), {}, ValueError, "output_size", "empty"),
         ((LINE, L32, 2**30), {}, ValueError, "output_size", "2^31 - 1"),
+        ((LINE[:, :1], L32[:, :1], 2, 5), {"output_size": 7}, ValueError, "output_size", "(1 to 6)", "7."),
     ],
     "max_unpool2d": [
         (

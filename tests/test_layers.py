@@ -6,6 +6,7 @@ import pickle
 import pickletools
 import re
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -146,6 +147,24 @@ def test_a_layer_made_by_from_pool_requires_output_size_if_several_sizes_are_pos
         assert unpool(*pool(x), output_size=x.shape).shape == x.shape
     pool = MaxPool2d(3, 1, return_indices=True)
     assert MaxUnpool2d.from_pool(pool)(*pool(x)).shape == x.shape
+
+
+AFTER_A_PAIR = (  # layers of mlx.nn that refuse the pair of a pool, each with a message of its own
+    *(nn.Conv2d(3, 3, 3), nn.Linear(3, 3), nn.LayerNorm(3), nn.Softmax()),
+    *(nn.ReLU(), nn.SiLU(), nn.Sigmoid(), nn.Tanh(), nn.PReLU()),
+    *(nn.BatchNorm(3), nn.GroupNorm(3, 3), nn.Dropout(), nn.MaxPool2d(2), nn.Upsample(2)),
+    *(nn.GELU(), nn.LeakyReLU()),
+)
+
+
+@pytest.mark.parametrize("layer", AFTER_A_PAIR, ids=lambda layer: type(layer).__name__)
+def test_the_page_has_the_message_of_a_layer_after_a_pool_that_returns_a_pair(layer):
+    page = (Path(__file__).parent.parent / "docs/indices_and_sizes.md").read_text()
+    table = page.partition("### Pools in a container")[2].partition("###")[0].splitlines()
+    (row,) = [line for line in table if line.startswith("|") and f"`{type(layer).__name__}`" in line]
+    with pytest.raises((TypeError, ValueError, AttributeError)) as raised:
+        nn.Sequential(MaxPool2d(2, return_indices=True), layer)(mx.zeros((1, 8, 8, 3)))
+    assert row.split("|")[2].strip(" `") in str(raised.value)
 
 
 def test_attributes_are_also_items_and_can_be_set_and_deleted():
