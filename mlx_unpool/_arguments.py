@@ -60,7 +60,7 @@ def wrong_type(caller: str, name: str, needed: str, got: Any) -> TypeError:
 
 
 def checked_call(function: F) -> F:
-    """Raise an error like those of this module if a call does not fit the signature of ``function``.
+    """``function``, with errors like those of this module for calls that do not fit its signature.
 
     Python's own error would name the private base class of a layer. ``inspect``, ``help`` and type
     checkers see the signature of ``function``.
@@ -129,7 +129,7 @@ _PAIR = "A pool with return_indices=True returns the pair (values, indices)"
 
 
 def _is_pair(x: Any) -> bool:
-    """Whether ``x`` is a pair of arrays, such as the result of a pool with ``return_indices=True``."""
+    """Whether ``x`` is a pair of arrays, as a pool with ``return_indices=True`` returns."""
     return isinstance(x, tuple) and [*map(type, x)] == [mx.array] * 2
 
 
@@ -178,7 +178,8 @@ def index_format_of(caller: str, value: Any, window: Window | None) -> IndexForm
     if choice(caller, "index_format", value, INDEX_FORMATS) == "flat":
         return "flat"
     if window is None:
-        raise ValueError(message(caller, "index_format", "be 'flat' or None if 'kernel_size' is None", value))
+        needed = "be 'flat' or None if 'kernel_size' is None"
+        raise ValueError(message(caller, "index_format", needed, value))
     if window.elements > MAX_WINDOW_INDICES:
         windows = f"windows of more than {MAX_WINDOW_INDICES} elements, here {window.elements},"
         raise ValueError(message(caller, "index_format", f"be 'flat' for {windows}", value))

@@ -85,15 +85,16 @@ def check_indices(
     evaluates ``indices``. Use ``checking`` to check the indices of every unpooling call.
 
     Args:
-        indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)``
-            with ``data_format="channels_first"``; the batch dimension is optional. Any integer dtype.
+        indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or with
+            ``data_format="channels_first"`` ``(N, C, [D_out, [H_out,]] W_out)``; the batch
+            dimension is optional. Any integer dtype.
         output_size (tuple of int): Spatial shape of the output of the unpooling, or its full shape if it has
             a batch. Without a batch, pass the spatial shape: ``(12, 12, 1)`` would be a 3-D plane.
         kernel_size (int or tuple of int, optional): Window size of the pool. Required for window indices. If
             given, each flat index must also be in its window.
         stride, padding, dilation: Must match the pool.
-        index_format (str, optional): ``"flat"`` or ``"window"``. Default: uint8 and uint16 indices are window
-            indices, all others are flat.
+        index_format (str, optional): ``"flat"`` or ``"window"``. Default: uint8 and uint16 indices
+            are window indices, all others are flat.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
 
     Raises:
@@ -132,7 +133,7 @@ def planes_of(
 ) -> tuple[Layout, Geometry]:
     """The layout of ``indices`` and the geometry of their planes of ``output_size``, all checked.
 
-    ``window``: the kernel size, stride, padding and dilation if the indices or their format require a window.
+    ``window``: the kernel size, stride, padding and dilation if the indices require a window.
     """
     first = arguments.channels_come_first(caller, data_format)
     layout, spatial = _layout_and_size(caller, indices.shape, output_size, first)
@@ -194,9 +195,9 @@ def check_values(
         return
     place, shape = int(mx.argmax(invalid.reshape(-1))), indices.shape
     found = tuple(place // prod(shape[axis + 1 :]) % length for axis, length in enumerate(shape))
+    allowed, got = _allowed(g, index_format), indices[found].item()
     raise ValueError(
-        f"[{caller}] 'indices' must be {_allowed(g, index_format)} but got {indices[found].item()} at "
-        f"{found}.{_hint(g, layout.rank)}"
+        f"[{caller}] 'indices' must be {allowed} but got {got} at {found}.{_hint(g, layout.rank)}"
     )
 
 

@@ -126,7 +126,7 @@ class Pooling(Request):
     def pooled(self, x: mx.array, target: Target, plan: Plan, training: bool, *bounds: mx.array) -> Any:
         """What ``run`` returns, computed on the current stream.
 
-        ``bounds``: an array with the bounds of the windows if these are random (see ``_bounds.py``).
+        ``bounds``: an array with the bounds of random windows (see ``_bounds.py``).
         """
         if 0 in plan.shape:  # no images or no channels
             values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)

@@ -162,7 +162,8 @@ class FractionalPooling(Pooling):
         """The number of windows on each axis, if so many fit."""
         room = tuple(n - k + 1 for n, k in zip(lengths, kernel))
         if min(room) < 1:
-            raise self.error("kernel_size", f"fit into an input of size {lengths}", self.kernel_size)
+            needed = f"fit into an input of size {lengths}"
+            raise self.error("kernel_size", needed, self.kernel_size)
         name, given = "output_size", self.output_size
         count = tuple(arguments.sequence(given, self.rank))
         if self.output_ratio is not None:

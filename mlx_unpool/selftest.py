@@ -133,7 +133,7 @@ def check_gpu(name: str) -> int:
 def agreement(
     case: tuple[tuple[int, ...], Any, bool], dtype: mx.Dtype, backend: Any, stream: Any
 ) -> list[str]:
-    """Whether each primitive agrees in a case: "yes", "NO", or "OFFSET" (see the last lines printed)."""
+    """Whether each primitive agrees in a case: "yes", "NO" or "OFFSET" (see ``check_gpu``)."""
     cells = ["yes"] * len(_PRIMITIVES)
     for first, wrong in ((1, "OFFSET"), (0, "NO")):
         with mx.stream(mx.cpu):

@@ -85,7 +85,7 @@ class MaxUnpooling(Request):
         """The format of indices of this dtype."""
         usual = format_of(dtype)
         if self.from_pool and self.index_format not in (usual, None):
-            needed = f"be {self.index_format} indices, as those of the pool given to from_pool were,"
+            needed = f"be {self.index_format} indices, as the pool given to from_pool returned,"
             hint = " If the pool was changed since, call from_pool again."
             raise TypeError(arguments.message(self.caller, "indices", needed, dtype) + hint)
         index_format = self.index_format or usual
@@ -328,13 +328,13 @@ class _MaxUnpool(Layer):
                 indices whose windows differ or are unknown, for example from adaptive pooling; then omit the
                 next three arguments, and pass ``output_size`` in every call.
             stride, padding, dilation: Must match the pooling layer; same types and defaults.
-            index_format (str, optional): What the indices are: ``"flat"``, positions in the plane, or
-                ``"window"``, offsets inside the window. Default: uint8 and uint16 indices are offsets, all
-                others positions.
+            index_format (str, optional): Format of the indices, which then can have any integer dtype:
+                ``"flat"``, positions in the plane, or ``"window"``, offsets inside the window. Default:
+                uint8 and uint16 indices are offsets, all others positions.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Values can have any floating-point or integer dtype (float64 only on the CPU), and the
-        output has the same dtype. Indices can have any integer dtype.
+        output has the same dtype.
 
         Example:
             >>> x, window = mx.zeros((8, 32, 32, 64)), (3, 2, 1)  # kernel_size, stride, padding
@@ -356,9 +356,10 @@ class _MaxUnpool(Layer):
     def from_pool(cls, pool: PoolingLayer) -> Self:
         """Create the unpooling layer for a pooling layer with the same number of spatial axes.
 
-        The layer copies the arguments, and refuses indices whose dtype belongs to the other ``index_format``,
-        for example those of a pool that was changed later. Each call must pass ``output_size`` if a stride of
-        ``pool`` is above 1, or if it is adaptive or fractional (``kernel_size`` is then None).
+        The layer copies the arguments, including ``index_format``, and raises a TypeError for indices
+        whose dtype belongs to the other format. Only ``checking`` notices that the window of ``pool``
+        was changed afterwards. Each call must pass ``output_size`` if a stride of ``pool`` is above 1,
+        or if it is adaptive or fractional (``kernel_size`` is then None).
 
         Args:
             pool (Module): Pooling layer of this library with ``return_indices=True``.
@@ -411,7 +412,8 @@ class _MaxUnpool(Layer):
             array: Values at their positions, zeros elsewhere, with the dtype of ``x``.
 
         Raises:
-            TypeError: In a layer made by ``from_pool``, if ``indices`` have a dtype of the other format.
+            TypeError: In a layer made by ``from_pool``, if ``indices`` have a dtype of the other
+                format.
             ValueError: If ``output_size`` is required but missing, or the arrays are too large for the device
                 (about 2^31 elements on the CPU; without ``kernel_size`` 2^31 pooled values per plane on any
                 device).

@@ -34,6 +34,8 @@ POOL_1D = {
     "the last NaN wins": ([NAN, NAN, 5, NAN], 4, 4, 0, 1, [NAN], [3], [3]),
     "-inf gives the first element inside": ([-INF] * 3, 3, 2, 1, 1, [-INF] * 2, [0, 1], [1, 0]),
     "padding is skipped, not compared": ([-5, -7], 2, 2, 1, 1, [-5, -7], [0, 1], [1, 0]),
+    "padding 'valid' is none": ([1, 3, 2], 2, 2, "valid", 1, [3], [1], [1]),
+    "padding 'same' keeps the rest": ([1, 3, 2], 2, 2, "same", 1, [3, 2], [1, 2], [1, 0]),
     "dilation skips positions": ([1, 9, 2, 8, 3], 3, 1, 0, 2, [3], [4], [2]),
     "a window outside the input": ([5], 2, 1, 1, 2, [-INF], [-1], [0]),
     "zeros of both signs are equal": ([-0.0, 0.0, 0.0, -0.0], 2, 2, 0, 1, [0, 0], [0, 2], [0, 0]),

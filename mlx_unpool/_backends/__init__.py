@@ -78,8 +78,8 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
             functions can be exported for ``"metal"`` on any machine, but for ``"cuda"`` only with CUDA.
 
     Raises:
-        RuntimeError: If this machine cannot run the backend, except ``"metal"`` inside ``exporting``. With
-            the environment variable, each call raises it.
+        RuntimeError: If this machine cannot run the backend, except ``"metal"`` inside
+            ``exporting``. With the environment variable, each call raises it.
 
     Example:
         >>> with mlx_unpool.use_backend("ops"):
@@ -116,7 +116,7 @@ def target_of(stream: Any) -> Target:
 
 
 def forced_name() -> str | None:
-    """The backend selected by ``use_backend`` or by the environment variable; None if neither is."""
+    """The backend that ``use_backend`` or the environment variable selects, or None."""
     name = forced.get()
     return name if name is None else arguments.choice("mlx_unpool", VARIABLE, name, BACKENDS)
 

@@ -54,7 +54,7 @@ class KernelBackend:
         self.dialect = dialect
 
     def pool(self, source: Arrays, g: Geometry, index_dtype: mx.Dtype | None) -> Pair:
-        """See ``Backend``. Without ``index_dtype`` the second array has one element and is not used."""
+        """See ``Backend``. Without ``index_dtype`` the second array is not to be used."""
         x, *bounds = source
         if isinstance(g, WindowGeometry) and not launches.uses_pool_any(g):
             values, indices = self._run(launches.pool(x.shape, x.dtype, g, index_dtype), x)
@@ -104,7 +104,7 @@ class KernelBackend:
         return self._run(launch, full, indices, *outside, winner)[0]
 
     def _outside_window(self, indices: mx.array, g: Geometry, needed: bool) -> list[mx.array]:
-        """The outputs of the kernels ``outside_window`` and ``outside_winners``; for flat indices only."""
+        """The outputs of ``outside_window`` and ``outside_winners``; for flat indices only."""
         if not needed or is_window(indices.dtype):
             return [_unused(), _unused()]
         mark, find = launches.outside_window(indices.shape, indices.dtype, g)

@@ -28,15 +28,15 @@ _MAX_CUDA_BLOCKS = 65535  # along the second and third axis of a CUDA grid
 _LAUNCH_CACHE_SIZE = 1024  # launches of each kind
 _MAX_ELEMENTS = 64  # elements of the largest window that one thread reads
 _BLOCK_ELEMENTS = 4  # elements that one thread loads at once in pool_any
-_MAX_NEIGHBOURS = 27  # windows that overlap with a window, itself included, if one thread compares them
+_MAX_NEIGHBOURS = 27  # windows that overlap with one, itself included, if one thread compares them
 _MAX_OUTPUTS = 16  # outputs of the largest tile that one thread writes
 _MAX_NUMBER = 2**31 - 1  # pooled values per plane, whose numbers are int32
 _FULL_GPU_THREADS = 2**16  # threads that occupy a GPU fully
 _MAX_CHANNELS = 4  # channels per thread: as many as one load instruction reads
 _MAX_COLUMNS = 4  # outputs per thread of scatter_regions if there is one channel
 _MAX_UNROLLED = 9  # elements of the largest window whose loop is unrolled
-_MIN_SPLIT = 64  # threads per channel in outside_winners for small planes; fewer if there are many channels
-_MAX_SPLIT = 1024  # and for large planes
+# Threads per channel in outside_winners for small and for large planes; fewer if there are many channels
+_MIN_SPLIT, _MAX_SPLIT = 64, 1024
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def gather(
     compare = compare and (flat or not _window(g).disjoint)
     template = {"T": dtype, "COMPARE": compare, "HAS_WINNER": winner}
     template |= _template(full, g, index_dtype, other=_bits(full, g)) | _window_constants(g)
-    # Window indices have 16 bits. A kernel that is cut where they end gives them the same coordinates.
+    # Window indices have 16 bits. A kernel cut where they end gives them the same coordinates.
     left = MAX_WINDOW_INDICES
     for axis, k in zip("WHD", reversed(_window(g).kernel)):
         template[f"K{axis}"] = min(k, left)
@@ -140,9 +140,10 @@ def outside_window(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> tuple[La
     outputs = [((batch, channels // per_thread), mx.uint32)]
     mark = _launch(OUTSIDE_WINDOW, template, _grid(template, shape), outputs, g.size, init_value=0)
 
-    # Each thread reads all indices of its channel, and a SIMD group waits for the updates of its 32 threads
-    # one after the other. With more threads per channel, all threads together read more and each waits less.
-    # Estimated from machine code, the sum is lowest with about 1024 / sqrt(channels) threads in large planes.
+    # Each thread reads all indices of its channel, and a SIMD group waits for the updates of its 32
+    # threads one after the other. With more threads per channel, all threads together read more and
+    # each waits less. Estimated from machine code, the sum is lowest with about
+    # 1024 / sqrt(channels) threads in large planes.
     most = min(max(_MIN_SPLIT, prod(g.pooled) // 256), isqrt(_MAX_SPLIT**2 // (batch * channels)))
     threads = _power_of_two(most)
     bits, grid = [((batch, channels, _words(g)), mx.uint32)], (threads * channels, 1, batch)
@@ -154,9 +155,8 @@ def outside_window(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> tuple[La
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
 def last_writer(shape: Shape, index_dtype: mx.Dtype, g: Geometry) -> Launch:
     if prod(g.pooled) > _MAX_NUMBER:
-        raise ValueError(
-            f"[{LAST_WRITER.name}] a plane must have at most {_MAX_NUMBER} pooled values but got {g.pooled}."
-        )
+        needed = f"have at most {_MAX_NUMBER} pooled values"
+        raise ValueError(f"[{LAST_WRITER.name}] a plane must {needed} but got {g.pooled}.")
     template = _template(shape, g, index_dtype)
     outputs = [((shape[0], *g.size, shape[4]), mx.int32)]
     integers = (*_window_arguments(g), g.size)
@@ -217,14 +217,14 @@ def scatter_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geo
 
 
 def regions_of(g: Geometry) -> RegionGeometry | None:
-    """Adaptive and fractional windows, whose covering windows are read from a table; None for others."""
+    """Adaptive and fractional windows, whose covering windows are in a table; None for others."""
     if isinstance(g, WindowGeometry):
         return g.regions
     return g if isinstance(g, RegionGeometry) else None
 
 
 def uses_pool_any(g: WindowGeometry) -> bool:
-    """Whether ``pool_any`` is used for equal windows. They are arguments of that kernel, not constants."""
+    """Whether ``pool_any`` is used for equal windows, as arguments and not as constants."""
     is_adaptive = g.regions is not None and not g.window.disjoint
     return g.window.elements > (_MAX_UNROLLED if is_adaptive else _MAX_ELEMENTS)
 
@@ -266,23 +266,22 @@ def _window_constants(g: Geometry) -> dict[str, Any]:
 def threadgroup(grid: Grid, dialect: str = "cuda", caller: str = "threadgroup") -> Grid:
     """A threadgroup (in CUDA, a block) of at most 256 threads.
 
-    It has four rows, because the windows of neighbouring rows share elements, or more if rows are short. If
-    a CUDA grid would otherwise have too many blocks along an axis, a block has up to 1,024 threads. The
-    number of rows is a power of two, which keeps accesses aligned with cache lines. A grid that is too large
-    for the dialect gives a ValueError.
+    It has four rows, because the windows of neighbouring rows share elements, or more if rows are
+    short. If a CUDA grid would otherwise have too many blocks along an axis, a block has up to 1,024
+    threads. The number of rows is a power of two, which keeps accesses aligned with cache lines. A
+    grid that is too large for the dialect gives a ValueError.
     """
     if max(grid) > _MAX_AXIS_THREADS:
-        raise ValueError(
-            f"[{caller}] the grid must have at most {_MAX_AXIS_THREADS} threads per axis but got {grid}."
-        )
+        needed = f"have at most {_MAX_AXIS_THREADS} threads per axis"
+        raise ValueError(f"[{caller}] the grid must {needed} but got {grid}.")
     y = z = 1
     if dialect == "cuda":
         y, z = (_power_of_two(-(-n // _MAX_CUDA_BLOCKS), up=True) for n in grid[1:])
         if z > _MAX_DEPTH or y * z > _MAX_THREADGROUP:
             raise ValueError(
-                f"[{caller}] the grid must have at most {_MAX_CUDA_BLOCKS} blocks on its second and third "
-                f"axis with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEPTH} on the third "
-                f"axis), but got {grid}. Split the batch."
+                f"[{caller}] the grid must have at most {_MAX_CUDA_BLOCKS} blocks on its second and "
+                f"third axis with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEPTH} "
+                f"on the third axis), but got {grid}. Split the batch."
             )
     y = max(y, _power_of_two(min(grid[1], _USUAL_ROWS)))
     x = max(1, min(grid[0], _USUAL_THREADGROUP // (y * z)))
@@ -292,27 +291,27 @@ def threadgroup(grid: Grid, dialect: str = "cuda", caller: str = "threadgroup") 
 
 
 def _power_of_two(n: int, up: bool = False) -> int:
-    """The largest power of two that is at most ``n``, or with ``up`` the smallest that is at least ``n``."""
+    """The largest power of two up to ``n``, or with ``up`` the smallest that is at least ``n``."""
     return 1 << (max(1, n) - 1).bit_length() if up else 1 << max(1, n).bit_length() - 1
 
 
 def _number_type(shape: Shape, g: Geometry, index_dtype: mx.Dtype | None, other: int) -> mx.Dtype:
-    """The type of coordinates, offsets and indices: 32 bits if all fit, as 64 bits are slow on a GPU.
+    """The type of coordinates, offsets and indices: 32 bits if all fit; 64 bits are slow on a GPU.
 
     ``other``: the largest number of elements of arrays besides those of values and indices.
     """
     w = _window(g)
-    # Windows start less than a stride after the plane, and kernels multiply coordinates only inside it.
+    # Windows start less than a stride after the plane; kernels multiply coordinates only inside it.
     coordinates = max(map(sum, zip(g.size, w.stride, w.padding, w.span)))
     most = max(shape[0] * shape[4] * g.most_positions, coordinates, other)
-    # CUDA runs whole blocks, so the numbers of surplus threads exceed the length of an axis. A uint32 index
-    # above 2^31 - 1 becomes negative, so it remains invalid.
+    # CUDA runs whole blocks, so the numbers of surplus threads exceed the length of an axis. A uint32
+    # index above 2^31 - 1 becomes negative, so it remains invalid.
     narrow = most < 2**31 - 2**14 and (index_dtype is None or index_dtype.size <= 4)
     return mx.int32 if narrow else mx.int64
 
 
 def _words(g: Geometry) -> int:
-    """The number of words of ``winner_bits`` per channel: a bit per position and one per pooled value."""
+    """The number of words of ``winner_bits`` per channel: a bit per position and per pooled value."""
     return sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
 
 
@@ -328,7 +327,7 @@ def _channels_per_thread(channels: int) -> int:
 def _template(
     shape: Shape, g: Geometry, index_dtype: mx.Dtype | None, per_thread: int = 0, other: int = 0
 ) -> dict[str, Any]:
-    """The template arguments of all kernels (see windows.h). ``per_thread``: channels per thread."""
+    """The template arguments of all kernels (see windows.h); ``per_thread`` channels per thread."""
     per_thread = per_thread or _channels_per_thread(shape[4])
     return {
         "V": per_thread,
