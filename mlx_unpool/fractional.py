@@ -164,9 +164,10 @@ class FractionalPooling(Pooling):
         if min(room) < 1:
             needed = f"fit into an input of size {lengths}"
             raise self.error("kernel_size", needed, self.kernel_size)
-        name, given = "output_size", self.output_size
-        count = tuple(arguments.sequence(given, self.rank))
-        if self.output_ratio is not None:
+        if self.output_ratio is None:
+            name, given = "output_size", self.output_size
+            count = tuple(arguments.sequence(given, self.rank))
+        else:
             name, given = "output_ratio", self.output_ratio
             ratios = arguments.sequence(given, self.rank)
             count = tuple(int(n * ratio) for n, ratio in zip(lengths, ratios))

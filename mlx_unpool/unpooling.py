@@ -328,9 +328,9 @@ class _MaxUnpool(Layer):
                 indices whose windows differ or are unknown, for example from adaptive pooling; then omit the
                 next three arguments, and pass ``output_size`` in every call.
             stride, padding, dilation: Must match the pooling layer; same types and defaults.
-            index_format (str, optional): Format of the indices, which then can have any integer dtype:
-                ``"flat"``, positions in the plane, or ``"window"``, offsets inside the window. Default:
-                uint8 and uint16 indices are offsets, all others positions.
+            index_format (str, optional): Format of the indices, of any integer dtype: ``"flat"``,
+                positions in the plane, or ``"window"``, offsets inside the window. Default: uint8
+                and uint16 indices are offsets, all others positions.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Values can have any floating-point or integer dtype (float64 only on the CPU), and the
@@ -356,10 +356,10 @@ class _MaxUnpool(Layer):
     def from_pool(cls, pool: PoolingLayer) -> Self:
         """Create the unpooling layer for a pooling layer with the same number of spatial axes.
 
-        The layer copies the arguments, including ``index_format``, and raises a TypeError for indices
-        whose dtype belongs to the other format. Only ``checking`` notices that the window of ``pool``
-        was changed afterwards. Each call must pass ``output_size`` if a stride of ``pool`` is above 1,
-        or if it is adaptive or fractional (``kernel_size`` is then None).
+        The layer copies the arguments, including ``index_format``, and raises a TypeError for
+        indices whose dtype belongs to the other format. Only ``checking`` notices that the window
+        of ``pool`` was changed afterwards. Each call must pass ``output_size`` if a stride of
+        ``pool`` is above 1, or if it is adaptive or fractional (``kernel_size`` is then None).
 
         Args:
             pool (Module): Pooling layer of this library with ``return_indices=True``.

@@ -35,7 +35,7 @@ _FULL_GPU_THREADS = 2**16  # threads that occupy a GPU fully
 _MAX_CHANNELS = 4  # channels per thread: as many as one load instruction reads
 _MAX_COLUMNS = 4  # outputs per thread of scatter_regions if there is one channel
 _MAX_UNROLLED = 9  # elements of the largest window whose loop is unrolled
-# Threads per channel in outside_winners for small and for large planes; fewer if there are many channels
+# Threads per channel in outside_winners, for small and large planes; fewer if channels are many
 _MIN_SPLIT, _MAX_SPLIT = 64, 1024
 
 
@@ -267,9 +267,9 @@ def threadgroup(grid: Grid, dialect: str = "cuda", caller: str = "threadgroup") 
     """A threadgroup (in CUDA, a block) of at most 256 threads.
 
     It has four rows, because the windows of neighbouring rows share elements, or more if rows are
-    short. If a CUDA grid would otherwise have too many blocks along an axis, a block has up to 1,024
-    threads. The number of rows is a power of two, which keeps accesses aligned with cache lines. A
-    grid that is too large for the dialect gives a ValueError.
+    short. If a CUDA grid would otherwise have too many blocks along an axis, a block has up to
+    1,024 threads. The number of rows is a power of two, which keeps accesses aligned with cache
+    lines. A grid that is too large for the dialect gives a ValueError.
     """
     if max(grid) > _MAX_AXIS_THREADS:
         needed = f"have at most {_MAX_AXIS_THREADS} threads per axis"
@@ -304,14 +304,14 @@ def _number_type(shape: Shape, g: Geometry, index_dtype: mx.Dtype | None, other:
     # Windows start less than a stride after the plane; kernels multiply coordinates only inside it.
     coordinates = max(map(sum, zip(g.size, w.stride, w.padding, w.span)))
     most = max(shape[0] * shape[4] * g.most_positions, coordinates, other)
-    # CUDA runs whole blocks, so the numbers of surplus threads exceed the length of an axis. A uint32
-    # index above 2^31 - 1 becomes negative, so it remains invalid.
+    # CUDA runs whole blocks, so the numbers of surplus threads exceed the length of an axis. A
+    # uint32 index above 2^31 - 1 becomes negative, so it remains invalid.
     narrow = most < 2**31 - 2**14 and (index_dtype is None or index_dtype.size <= 4)
     return mx.int32 if narrow else mx.int64
 
 
 def _words(g: Geometry) -> int:
-    """The number of words of ``winner_bits`` per channel: a bit per position and per pooled value."""
+    """The words of ``winner_bits`` per channel: one bit per position and one per pooled value."""
     return sum(-(-prod(axes) // 32) for axes in (g.size, g.pooled))
 
 
