@@ -74,6 +74,26 @@ def test_window_indices_have_two_bytes_for_more_than_256_elements():
         assert not outside.any().item()
 
 
+# kernel_size, stride, padding, dilation, and the length that three windows are unpooled to
+DEFAULT_LENGTHS = [
+    (2, 2, 0, 1, 6),
+    (2, 5, 0, 1, 12),
+    (2, 2, 0, 3, 8),
+    (3, 2, "valid", 1, 7),
+    (3, 2, 1, 1, 5),
+    (3, 2, ((1, 0),), 1, 6),
+    (3, 2, ((0, 2),), 1, 5),
+    (3, 1, "same", 1, 3),
+]
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding", "dilation", "length"), DEFAULT_LENGTHS)
+def test_the_default_size_of_unpooling(kernel, stride, padding, dilation, length):
+    values, indices = line([1, 2, 3]), line([-1, -1, -1], mx.int32)
+    full = mlx_unpool.max_unpool1d(values, indices, kernel, stride, padding, dilation=dilation)
+    assert full.shape == (1, length, 1)
+
+
 @pytest.mark.parametrize("windows", [600, 4096])  # as sums of ones: 256 in bfloat16, 2048 in float16
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_gradient_of_many_windows_is_summed_in_float32(dtype, windows):
