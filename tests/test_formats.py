@@ -208,10 +208,13 @@ def test_negative_indices_drop_their_values(index_format):
     assert not full.any()
 
 
-def test_without_a_window_flat_indices_may_be_anywhere_and_of_any_dtype():
-    given = mx.array([[3], [0]], mx.uint8)
-    full = mlx_unpool.max_unpool1d(LINE, given, None, output_size=4, index_format="flat")
-    assert full.flatten().tolist() == [6, 0, 0, 5]
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_without_a_window_flat_indices_may_be_anywhere_and_of_any_dtype(dtype):
+    """Also the largest number of a small dtype."""
+    last = min(mx.iinfo(dtype).max, 70_000)
+    given = mx.array([[last], [0]], dtype)
+    full = mlx_unpool.max_unpool1d(LINE, given, None, output_size=last + 1, index_format="flat")
+    assert (full[0].item(), full[last].item(), full.sum().item()) == (6, 5, 11)
 
 
 @pytest.mark.parametrize(("kernel", "dtype"), [(255, mx.uint8), (256, mx.uint16)])
