@@ -202,9 +202,17 @@ def test_wide_offsets_in_transformations():
     assert mx.grad(lambda v: unpool(v, given).sum())(LINE).tolist() == [[1], [0]]
 
 
+# Outside a plane of 100 positions and windows of 2; as other integers many would be 0 or 1
+OUTSIDE = [-1, -2, 256, 257, *(sign * 2**n for sign in (1, -1) for n in (8, 16, 31, 32, 62)), 2**63, -(2**63)]
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in INTEGERS if dtype != mx.uint8], ids=str)
 @pytest.mark.parametrize("index_format", ["flat", "window"])
-def test_negative_indices_drop_their_values(index_format):
-    full = mlx_unpool.max_unpool1d(LINE, mx.array([[-1], [-2]]), 2, index_format=index_format)
+def test_indices_that_are_outside_drop_their_values(index_format, dtype):
+    limits = mx.iinfo(dtype)
+    given = [n for n in OUTSIDE if limits.min <= n <= limits.max]
+    values, indices = mx.ones((len(given), 1)), mx.array(np.array(given, str(dtype)[9:]))[:, None]
+    full = mlx_unpool.max_unpool1d(values, indices, 2, index_format=index_format)
     assert not full.any()
 
 
