@@ -202,7 +202,7 @@ def test_wide_offsets_in_transformations():
     assert mx.grad(lambda v: unpool(v, given).sum())(LINE).tolist() == [[1], [0]]
 
 
-# Outside a plane of 100 positions and windows of 2; as other integers many would be 0 or 1
+# Outside windows of 2 and small planes; cast to another integer type, many would be 0 or 1
 OUTSIDE = [-1, -2, 256, 257, *(sign * 2**n for sign in (1, -1) for n in (8, 16, 31, 32, 62)), 2**63, -(2**63)]
 
 
