@@ -249,8 +249,10 @@ def test_planes_too_big_for_32_bits_keep_their_numbers():
     for name in FORMATS[2:]:
         back = convert_indices(convert_indices(indices, "flat", name, size), name, "flat", size)
         assert (back.dtype, back.item()) == (mx.int64, 2**31 + 5)
+    indices = mx.zeros((1, 1, 1, 1), mx.int8)
     for size, dtype in (((2**16, 2**15 - 1), mx.int32), ((2**16, 2**15), mx.int64)):
-        assert convert_indices(mx.zeros((1, 1, 1, 1), mx.int8), "flat", "flat", size).dtype == dtype
+        for name in ("flat", "pytorch"):
+            assert convert_indices(indices, "onnx", name, size).dtype == dtype
 
 
 def test_no_index_wraps_around_into_the_largest_planes():
