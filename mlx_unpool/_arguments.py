@@ -159,10 +159,9 @@ def check_stream(caller: str, value: Any) -> None:
 
 
 def choice(caller: str, name: str, value: Any, allowed: Sequence[S]) -> S:
-    """Check an option; return the string in ``allowed`` that it is.
+    """Check an option; return the string in ``allowed`` that equals its text.
 
-    That string is returned, not ``value``, which may be of a subclass of ``str`` whose methods say
-    that it equals other strings.
+    ``value`` itself, of a subclass of ``str``, could also be equal to other keys of a cache.
     """
     plain = str.__str__(value) if isinstance(value, str) else ""
     if plain in allowed:

@@ -158,7 +158,7 @@ def _layout_and_size(
 ) -> tuple[Layout, tuple[int, ...]]:
     """The layout of indices of this shape and the spatial size of their planes.
 
-    Both follow from ``output_size``, whose length tells the number of spatial axes.
+    Both follow from ``output_size``, whose length gives the number of spatial axes.
     """
     given = arguments.shape(caller, "output_size", output_size)
     if isinstance(given, int):

@@ -113,7 +113,7 @@ STRINGS = {"index_format": "window", "data_format": "channels_last", "padding": 
 
 
 @pytest.mark.parametrize(("name", "value"), STRINGS.items())
-def test_a_string_that_equals_others_counts_as_the_one_that_it_contains(name, value):
+def test_a_string_that_equals_others_is_used_as_its_text(name, value):
     """It may not be kept for the others either."""
     call = lambda **options: mlx_unpool.max_pool1d(mx.zeros((1, 8, 1)), 5, return_indices=True, **options)
     forms = lambda arrays: [(x.shape, x.dtype) for x in arrays]
@@ -124,7 +124,7 @@ def test_a_string_that_equals_others_counts_as_the_one_that_it_contains(name, va
     assert forms(call()) == usual
 
 
-class AskedOnce:
+class ReadOnce:
     """An integer whose value can be read once."""
 
     def __init__(self, value):
@@ -135,7 +135,7 @@ class AskedOnce:
 
 
 X = mx.zeros((1, 8, 1))
-ASKED_ONCE = {  # calls with an integer, and the shape of the result
+READ_ONCE = {  # calls with an integer, and the shape of the result
     "kernel_size": (lambda n: mlx_unpool.max_pool3d(X[None, None], n, 1, 1), (1, 2, 2, 9, 1)),
     "stride": (lambda n: mlx_unpool.max_pool1d(X, 3, n), (1, 3, 1)),
     "padding": (lambda n: mlx_unpool.max_pool1d(X, 3, 1, n), (1, 10, 1)),
@@ -149,6 +149,6 @@ ASKED_ONCE = {  # calls with an integer, and the shape of the result
 }
 
 
-@pytest.mark.parametrize(("call", "shape"), ASKED_ONCE.values(), ids=ASKED_ONCE)
-def test_an_integer_is_asked_for_its_value_once(call, shape):
-    assert call(AskedOnce(2)).shape == shape
+@pytest.mark.parametrize(("call", "shape"), READ_ONCE.values(), ids=READ_ONCE)
+def test_the_value_of_an_integer_is_read_once(call, shape):
+    assert call(ReadOnce(2)).shape == shape

@@ -149,7 +149,7 @@ def test_a_layer_made_by_from_pool_requires_output_size_if_several_sizes_are_pos
     assert MaxUnpool2d.from_pool(pool)(*pool(x)).shape == x.shape
 
 
-AFTER_A_PAIR = (  # layers of mlx.nn that refuse the pair of a pool, each with a message of its own
+AFTER_A_PAIR = (  # layers of mlx.nn that raise an error for the pair of a pool
     *(nn.Conv2d(3, 3, 3), nn.Linear(3, 3), nn.LayerNorm(3), nn.Softmax()),
     *(nn.ReLU(), nn.SiLU(), nn.Sigmoid(), nn.Tanh(), nn.PReLU()),
     *(nn.BatchNorm(3), nn.GroupNorm(3, 3), nn.Dropout(), nn.MaxPool2d(2), nn.Upsample(2)),
