@@ -193,6 +193,7 @@ CALLS = {
         ((SQUARE, "flat", "onnx", (4, 4)), {}, TypeError, "indices", "float32"),
         ((OF_3, "flat", "onnx", (2**31 - 1,) * 2), {}, ValueError, "output_size", "2^63"),
         ((OF_2, "flat", "onnx", (2**21,) * 3), {}, ValueError, "output_size", "2^63"),
+        ((OF_2[:1], "flat", "onnx", (2**21,) * 3), {}, ValueError, "output_size", "2^63"),
     ],
 }  # fmt: skip
 for value in NO_ARRAYS:
