@@ -170,6 +170,9 @@ CALLS = {
         ((U8, (6, 8)), {}, ValueError, "kernel_size", "be given for window indices"),
         ((U8, (7, 7), 3, 2, 1), {}, ValueError, "indices", "0 at (0, 0, 0, 0)"),  # which is padding
         ((L32, (8,)), {"stride": 2}, ValueError, "stride", "'kernel_size' is None"),
+        ((L32, (8,)), {"index_format": "offset"}, ValueError, "index_format", "'flat' or 'window'"),
+        ((L32, (8,)), {"index_format": "window"}, ValueError, "kernel_size", "be given for window"),
+        ((I32, (9, 9), 257), {"index_format": "window"}, ValueError, "index_format", "65536", "66049"),
         ((L32 + 4, (4,), 4, 1, "same"), {}, ValueError, "indices", "with W 4 to 4 have this pooled size."),
     ],
     "convert_indices": [
