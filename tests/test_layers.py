@@ -135,6 +135,10 @@ def test_from_pool_of_an_adaptive_or_fractional_pool():
         full = MaxUnpool2d.from_pool(pool)(*pool(x), output_size=x.shape)
         assert mx.array_equal(mx.where(full > 0, full, x), x)
         assert full.any().item()
+        unpool = MaxUnpool2d.from_pool(made(name, **WITH_INDICES, **FIRST))
+        window = "kernel_size=None, stride=None, padding=0"
+        options = "index_format='flat', data_format='channels_first'"
+        assert repr(unpool) == f"MaxUnpool2d({window}, {options})"
 
 
 def test_a_layer_made_by_from_pool_requires_output_size_if_several_sizes_are_possible():
