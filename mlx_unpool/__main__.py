@@ -35,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def print_info() -> None:
     """Print the versions, the devices and the selected backend."""
-    backend = _backends.target_of(None)[1]
-    name = next(name for name in _backends.BACKENDS if _backends.get(name) is backend)
+    stream = mx.default_stream(mx.default_device())
+    name = _backends.forced_name() or _backends.usual_name(_backends.is_gpu_stream(stream))
     missing = "" if _backends.is_available(name) else ", not available on this machine"
     devices = [f"{device_name(d)} ({d.name})" for d in (mx.cpu, mx.gpu) if mx.is_available(d)]
     print_versions(devices=", ".join(devices), default=str(mx.default_device()), backend=name + missing)

@@ -1,5 +1,6 @@
-"""Checks of arguments. Each raises an error that names the caller, the argument, the value given and what is
-allowed. Functions whose name begins with ``check`` return nothing, the others the checked argument.
+"""Checks of arguments. Each raises an error that names the caller, the argument, the value given
+and what is allowed. Functions whose name begins with ``check`` return nothing, the others the
+checked argument.
 
 No check evaluates an array, but a message that prints a tuple with an array does.
 """
@@ -7,10 +8,11 @@ No check evaluates an array, but a message that prints a tuple with an array doe
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import mlx.core as mx
 
@@ -25,6 +27,8 @@ from ._types import (
     is_float,
 )
 
+F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", bound=str)
 LAYOUTS = dict.fromkeys(("NCL", "NCW", "NCHW", "NCDHW"), "channels_first")
 LAYOUTS |= dict.fromkeys(("NLC", "NWC", "NHWC", "NDHWC"), "channels_last")
 
@@ -55,6 +59,54 @@ def wrong_type(caller: str, name: str, needed: str, got: Any) -> TypeError:
     return TypeError(message(caller, name, needed, got) + hint)
 
 
+def checked_call(function: F) -> F:
+    """``function``, with errors like those of this module for calls that do not fit its signature.
+
+    Python's own error would name the private base class of a layer. ``inspect``, ``help`` and type
+    checkers see the signature of ``function``.
+    """
+
+    @functools.wraps(function)
+    def call(*given: Any, **options: Any) -> Any:
+        try:
+            return function(*given, **options)
+        except TypeError as error:
+            trace = error.__traceback__
+            if trace is None or trace.tb_next is not None:  # raised inside ``function``
+                raise
+        raise TypeError(_misfit(function, given, options))
+
+    return cast("F", call)
+
+
+def _misfit(function: Callable[..., Any], given: tuple[Any, ...], options: dict[str, Any]) -> str:
+    """The message of the error for arguments that do not fit the signature of ``function``."""
+    caller, example = function.__name__, f"{function.__name__}(*pool(x), ..., output_size=x.shape)"
+    if given and caller.startswith("__"):  # a method of a layer
+        caller, example = type(given[0]).__name__, "unpool(*pool(x), output_size=x.shape)"
+    signature = inspect.signature(function)
+    hint = _positional_hint(signature, len(given))
+    if any(map(_is_pair, given)):
+        hint = f" {_PAIR}: {example}."
+    unknown = [name for name in options if name not in signature.parameters]
+    if unknown:
+        return f"[{caller}] got an unexpected keyword argument '{unknown[0]}'.{hint}"
+    try:
+        signature.bind(*given, **options)
+    except TypeError as error:
+        return f"[{caller}] {error}.{hint}"
+    raise AssertionError("the arguments fit the signature")
+
+
+def _positional_hint(signature: inspect.Signature, count: int) -> str:
+    """What to write instead if ``count`` positional arguments are too many."""
+    parameters = signature.parameters.values()
+    by_keyword = [repr(p.name) for p in parameters if p.kind is p.KEYWORD_ONLY]
+    if count <= len(parameters) - len(by_keyword):
+        return ""
+    return f" Pass {', '.join(by_keyword)} by keyword."
+
+
 def not_values(caller: str, x: Any, pair_hint: str) -> TypeError:
     """The error for an argument ``x`` that is no array of values that can be pooled or unpooled.
 
@@ -68,9 +120,17 @@ def not_values(caller: str, x: Any, pair_hint: str) -> TypeError:
 
 def _not_an_array(caller: str, name: str, x: Any, pair_hint: str) -> TypeError:
     hint = " Convert it with mx.array(...)." if hasattr(x, "__len__") else ""
-    if isinstance(x, tuple) and [*map(type, x)] == [mx.array] * 2:
-        hint = f" A pool with return_indices=True returns the pair (values, indices): {pair_hint}."
+    if _is_pair(x):
+        hint = f" {_PAIR}: {pair_hint}."
     return TypeError(f"[{caller}] '{name}' must be an mlx array but got {type(x).__name__}.{hint}")
+
+
+_PAIR = "A pool with return_indices=True returns the pair (values, indices)"
+
+
+def _is_pair(x: Any) -> bool:
+    """Whether ``x`` is a pair of arrays, as a pool with ``return_indices=True`` returns."""
+    return isinstance(x, tuple) and [*map(type, x)] == [mx.array] * 2
 
 
 def check_index_array(caller: str, indices: Any, values: Any = None) -> None:
@@ -98,23 +158,27 @@ def check_stream(caller: str, value: Any) -> None:
         raise ValueError(message(caller, "stream", "be an available device", value))
 
 
-def check_choice(caller: str, name: str, value: Any, allowed: Sequence[str]) -> None:
-    """Check an option that must be one of the strings in ``allowed``."""
-    if not isinstance(value, str) or str.__str__(value) not in allowed:
-        *others, last = (f"'{option}'" for option in allowed)
-        options = f"{', '.join(others)} or {last}"
-        same = LAYOUTS.get(value) if isinstance(value, str) else None
-        hint = f" {value} is '{same}'." if same in allowed else ""
-        raise ValueError(message(caller, name, f"be {options}", value) + hint)
+def choice(caller: str, name: str, value: Any, allowed: Sequence[S]) -> S:
+    """Check an option; return the string in ``allowed`` that equals its text.
+
+    ``value`` itself, of a subclass of ``str``, could also be equal to other keys of a cache.
+    """
+    plain = str.__str__(value) if isinstance(value, str) else ""
+    if plain in allowed:
+        return cast("S", plain)
+    *others, last = (f"'{option}'" for option in allowed)
+    same = LAYOUTS.get(plain)
+    hint = f" {plain} is '{same}'." if same in allowed else ""
+    raise ValueError(message(caller, name, f"be {', '.join(others)} or {last}", value) + hint)
 
 
 def index_format_of(caller: str, value: Any, window: Window | None) -> IndexFormat:
     """The format of indices, checked. Offsets need a window, one that is not too large for them."""
-    check_choice(caller, "index_format", value, INDEX_FORMATS)
-    if str.__str__(value) == "flat":  # compared without methods of a subclass, as it is a key of caches
+    if choice(caller, "index_format", value, INDEX_FORMATS) == "flat":
         return "flat"
     if window is None:
-        raise ValueError(message(caller, "index_format", "be 'flat' or None if 'kernel_size' is None", value))
+        needed = "be 'flat' or None if 'kernel_size' is None"
+        raise ValueError(message(caller, "index_format", needed, value))
     if window.elements > MAX_WINDOW_INDICES:
         windows = f"windows of more than {MAX_WINDOW_INDICES} elements, here {window.elements},"
         raise ValueError(message(caller, "index_format", f"be 'flat' for {windows}", value))
@@ -137,8 +201,8 @@ def integers(caller: str, name: str, value: Any, count: int, least: int) -> tupl
 def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int], ...] | None:
     """Check a padding; return a pair (before, after) per axis, or None for "same"."""
     if isinstance(value, str):
-        check_choice(caller, "padding", value, ("same", "valid"))
-        return None if value == "same" else ((0, 0),) * count
+        is_same = choice(caller, "padding", value, ("same", "valid")) == "same"
+        return None if is_same else ((0, 0),) * count
     pairs = [tuple(sequence(sides, 2)) for sides in sequence(value, count)]
     several = f"a tuple of {count} integers or pairs (before, after)"
     needed = f"be an integer, 'same', 'valid' or {several if count > 1 else '((before, after),)'}"
@@ -149,8 +213,7 @@ def padding_pairs(caller: str, value: Any, count: int) -> tuple[tuple[int, int],
 
 def channels_come_first(caller: str, data_format: Any) -> bool:
     """Check ``data_format`` and return whether it is ``"channels_first"``."""
-    check_choice(caller, "data_format", data_format, DATA_FORMATS)
-    return data_format == "channels_first"
+    return choice(caller, "data_format", data_format, DATA_FORMATS) == "channels_first"
 
 
 def window_of(
@@ -193,12 +256,12 @@ def check_no_window(caller: str, stride: Any, padding: Any, dilation: Any) -> No
             raise ValueError(message(caller, name, needed, value))
 
 
-def shape(caller: str, name: str, value: Any, rank: int = 1) -> tuple[int, ...]:
-    """Check a shape, given as a sequence or as one integer for all of ``rank`` axes, and return it."""
+def shape(caller: str, name: str, value: Any) -> int | tuple[int, ...]:
+    """Check a shape, given as a sequence or as one integer for all axes; return it in this form."""
     if type(value) is tuple and all(type(n) is int and n <= LARGEST_AXIS for n in value):
         return value  # the usual case, fast
     needed = "be an integer or a tuple of integers"
-    return checked_integers(caller, name, value, needed, sequence(value, rank))
+    return as_given(value, checked_integers(caller, name, value, needed, sequence(value, 1)))
 
 
 def checked_integers(
@@ -226,8 +289,19 @@ def checked_integers(
 
 
 def sequence(value: Any, count: int) -> Sequence[Any]:
-    """A tuple or list itself; any other value ``count`` times."""
-    return value if isinstance(value, (tuple, list)) else [value] * count
+    """A tuple or list itself; any other value ``count`` times, an integer as an int."""
+    if isinstance(value, (tuple, list)):
+        return value
+    numbers = all_integers([value])  # so that ``__index__`` is called once, not ``count`` times
+    return [value if numbers is None else numbers[0]] * count
+
+
+def as_given(value: Any, numbers: tuple[Any, ...]) -> Any:
+    """The checked ``numbers`` of an argument in its form: a tuple, or one number for all axes.
+
+    So a message about the size of an array can show the argument as it was passed.
+    """
+    return numbers if isinstance(value, (tuple, list)) else numbers[0]
 
 
 def all_integers(numbers: Sequence[Any]) -> tuple[int, ...] | None:

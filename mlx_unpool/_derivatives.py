@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import partial
 from typing import Any, Literal
 
@@ -18,14 +17,13 @@ import mlx.core as mx
 
 from ._backends import Target
 from ._layout import Plan
-from ._scopes import set_inside
+from ._scopes import is_exporting, set_inside
 from ._types import TRAITS, Arrays, Pair, Rule, is_float
 
 Function = Callable[..., Any]
 Linear = Literal["scatter", "gather"]  # a primitive of a backend
 
 TRANSPOSE: dict[Linear, Linear] = {"scatter": "gather", "gather": "scatter"}
-_exporting = ContextVar("exporting", default=False)
 
 
 @contextmanager
@@ -57,7 +55,7 @@ def exporting() -> Iterator[None]:
     See also: ``use_backend``, to export for a Mac; ``replace_max_pools``.
     """
     try:
-        with set_inside(_exporting, True):
+        with set_inside(is_exporting, True):
             yield
     except ValueError as error:
         # MLX's error for an operation without a derivative.
@@ -71,7 +69,7 @@ def exporting() -> Iterator[None]:
 
 def pool_with_indices(source: Arrays, plan: Plan, target: Target) -> Pair:
     """Values and indices of every window; ``source`` as in ``Backend``."""
-    backend, g, dtype = target[1], plan.geometry, plan.index_dtype
+    backend, g, dtype = target.backend, plan.geometry, plan.index_dtype
 
     def vjp(source, cotangents, outputs):
         return linear("scatter", "sum", cotangents[0], outputs[1], plan, target), *_zeros(source[1:])
@@ -91,8 +89,8 @@ def pool_without_indices(source: Arrays, plan: Plan, target: Target, training: b
     If ``training``, a GPU keeps the indices. Otherwise a derivative computes them again: as outputs of the
     pool they would be evaluated even without a derivative.
     """
-    backend, g = target[1], plan.geometry
-    if training and backend.is_gpu and not _exporting.get():
+    backend, g = target.backend, plan.geometry
+    if training and backend.is_gpu and not is_exporting.get():
         return pool_with_indices(source, plan, target)[0]
 
     def vjp(source, cotangents, outputs):
@@ -109,7 +107,7 @@ def pool_without_indices(source: Arrays, plan: Plan, target: Target, training: b
 
 def _indices_of(values: mx.array, source: Arrays, plan: Plan, target: Target) -> mx.array:
     """The indices of pooled values, whose derivative is zero."""
-    backend, g, dtype = target[1], plan.geometry, plan.index_dtype
+    backend, g, dtype = target.backend, plan.geometry, plan.index_dtype
     return _run(
         forward=lambda values, *source: backend.indices_of(values, source, g, dtype),
         vjp=lambda arrays, cotangents, outputs: _zeros(arrays),
@@ -122,7 +120,7 @@ def _indices_of(values: mx.array, source: Arrays, plan: Plan, target: Target) ->
 
 def linear(name: Linear, rule: Rule, x: mx.array, indices: mx.array, plan: Plan, target: Target) -> mx.array:
     """Run the primitive ``name``, which is linear in ``x``."""
-    primitive, g = getattr(target[1], name), plan.geometry
+    primitive, g = getattr(target.backend, name), plan.geometry
 
     def vjp(primals, cotangents, outputs):
         indices = primals[1]
@@ -144,7 +142,7 @@ def _run(forward: Function, vjp: Function, jvp: Function, plan: Plan, target: Ta
     """
     stream, backend = target
     # Without stop_gradient MLX would differentiate the operations inside the custom function as well.
-    hidden = _without_derivative if _exporting.get() else mx.stop_gradient
+    hidden = _without_derivative if is_exporting.get() else mx.stop_gradient
 
     def run(*arrays):
         try:

@@ -11,13 +11,16 @@ from ._types import MAX_WINDOW_INDICES, IndexFormat, format_of, window_dtype
 
 
 def in_dtype_of(index_format: IndexFormat, indices: mx.array, g: Geometry) -> mx.array:
-    """The same indices in a dtype of their format. Offsets outside the window remain outside."""
+    """The same indices in a dtype of their format, by which backends distinguish the formats.
+
+    Offsets outside the window remain outside.
+    """
     if format_of(indices.dtype) == index_format:
         return indices
     if index_format == "flat":
         return indices.astype(mx.int32)
     assert isinstance(g, WindowGeometry)  # offsets without a window raised an error
-    if g.window.elements == MAX_WINDOW_INDICES:  # every number of 16 bits is an offset inside the window
+    if g.window.elements == MAX_WINDOW_INDICES:  # no number of 16 bits would be outside the window
         return positions(indices, g)
     dtype = window_dtype(g.window.elements + 1)
     # As unsigned numbers, negative offsets are too large as well.

@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from . import _arguments as arguments
-from ._geometry import Geometry, Triple, WindowGeometry, triple, untriple
+from ._geometry import Geometry, WindowGeometry, triple, untriple
 from ._index_arithmetic import offsets, positions
 from ._layout import Layout, layout_hint
 from ._scopes import set_inside
@@ -85,15 +85,16 @@ def check_indices(
     evaluates ``indices``. Use ``checking`` to check the indices of every unpooling call.
 
     Args:
-        indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)``
-            with ``data_format="channels_first"``; the batch dimension is optional. Any integer dtype.
+        indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or with
+            ``data_format="channels_first"`` ``(N, C, [D_out, [H_out,]] W_out)``; the batch
+            dimension is optional. Any integer dtype.
         output_size (tuple of int): Spatial shape of the output of the unpooling, or its full shape if it has
             a batch. Without a batch, pass the spatial shape: ``(12, 12, 1)`` would be a 3-D plane.
         kernel_size (int or tuple of int, optional): Window size of the pool. Required for window indices. If
             given, each flat index must also be in its window.
         stride, padding, dilation: Must match the pool.
-        index_format (str, optional): ``"flat"`` or ``"window"``. Default: uint8 and uint16 indices are window
-            indices, all others are flat.
+        index_format (str, optional): ``"flat"`` or ``"window"``. Default: uint8 and uint16 indices
+            are window indices, all others are flat.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
 
     Raises:
@@ -113,17 +114,18 @@ def check_indices(
     """
     caller = "check_indices"
     arguments.check_index_array(caller, indices)
-    if index_format is None:
-        index_format = format_of(indices.dtype)
-    else:
-        arguments.check_choice(caller, "index_format", index_format, INDEX_FORMATS)
+    kind = format_of(indices.dtype)
+    if index_format is not None:
+        kind = arguments.choice(caller, "index_format", index_format, INDEX_FORMATS)
     window = None
-    if kernel_size is not None or index_format == "window":
+    if kernel_size is not None or kind == "window":
         window = kernel_size, stride, padding, dilation
     else:
         arguments.check_no_window(caller, stride, padding, dilation)
     layout, g = planes_of(caller, indices, output_size, data_format, window)
-    check_values(caller, indices, layout, g, index_format)
+    if index_format is not None:
+        arguments.index_format_of(caller, index_format, g.window)
+    check_values(caller, indices, layout, g, kind)
 
 
 def planes_of(
@@ -131,45 +133,57 @@ def planes_of(
 ) -> tuple[Layout, Geometry]:
     """The layout of ``indices`` and the geometry of their planes of ``output_size``, all checked.
 
-    ``window``: the kernel size, stride, padding and dilation if the indices or their format require a window.
+    ``window``: the kernel size, stride, padding and dilation if the indices require a window.
     """
     first = arguments.channels_come_first(caller, data_format)
-    given = arguments.shape(caller, "output_size", output_size)
-
-    def error(needed: str, hint: str = "") -> ValueError:
-        return ValueError(arguments.message(caller, "output_size", needed, output_size) + hint)
-
-    if not isinstance(output_size, (tuple, list)):
-        raise error("be a tuple with one integer per spatial axis, or a full shape,")
-    # A full shape has as many numbers as the indices have axes.
-    is_full = len(given) == indices.ndim
-    rank = max(1, len(given) - 2) if is_full else len(given)
-    if rank not in (1, 2, 3) or indices.ndim not in (rank + 1, rank + 2):
-        raise error(f"be a spatial shape, or a full shape, for indices of shape {indices.shape}")
-    layout = Layout.of(caller, "indices", indices.shape, rank, first)
-    spatial = layout.spatial_of_full_shape(given) if is_full else given
-    if spatial is None:
-        other = Layout.of(caller, "indices", indices.shape, rank, not first)
-        hint = layout_hint(not first) if other.spatial_of_full_shape(given) else ""
-        needed = f"have the batch and channels of 'indices' {indices.shape} if it is a full shape"
-        if rank < 3:
-            hint += " If the indices have no batch, pass the spatial shape."
-        raise error(needed, hint)
+    layout, spatial = _layout_and_size(caller, indices.shape, output_size, first)
     if min(spatial) < 1:
-        raise error("be 1 or more on each axis")
+        raise _size_error(caller, "be 1 or more on each axis", output_size)
     size, pooled = triple(spatial), layout.size(indices.shape)
     planes = max(1, layout.batch) * max(1, layout.channels)
     if prod(size) * planes >= 2**63:
-        raise error(f"give fewer than 2^63 positions in total, for {planes} planes,")
-    return layout, _geometry_of(caller, rank, size, pooled, window)
+        needed = f"give fewer than 2^63 positions in total, for {planes} planes,"
+        raise _size_error(caller, needed, output_size)
+    if window is None:
+        return layout, Geometry(size, pooled)
+    if window[0] is None:
+        needed = "be given for window indices"
+        raise ValueError(arguments.message(caller, "kernel_size", needed, None))
+    resolved = arguments.window_of(caller, layout.rank, *window).resolved(size)
+    return layout, WindowGeometry(size, pooled, resolved)
 
 
-def _geometry_of(caller: str, rank: int, size: Triple, pooled: Triple, given: Any) -> Geometry:
-    if given is None:
-        return Geometry(size, pooled)
-    if given[0] is None:
-        raise ValueError(arguments.message(caller, "kernel_size", "be given for window indices", None))
-    return WindowGeometry(size, pooled, arguments.window_of(caller, rank, *given).resolved(size))
+def _layout_and_size(
+    caller: str, shape: tuple[int, ...], output_size: Any, channels_first: bool
+) -> tuple[Layout, tuple[int, ...]]:
+    """The layout of indices of this shape and the spatial size of their planes.
+
+    Both follow from ``output_size``, whose length gives the number of spatial axes.
+    """
+    given = arguments.shape(caller, "output_size", output_size)
+    if isinstance(given, int):
+        needed = "be a tuple with one integer per spatial axis, or a full shape,"
+        raise _size_error(caller, needed, output_size)
+    # A full shape has as many numbers as the indices have axes.
+    is_full = len(given) == len(shape)
+    rank = max(1, len(given) - 2) if is_full else len(given)
+    if rank not in (1, 2, 3) or len(shape) not in (rank + 1, rank + 2):
+        needed = f"be a spatial shape, or a full shape, for indices of shape {shape}"
+        raise _size_error(caller, needed, output_size)
+    layout = Layout.of(caller, "indices", shape, rank, channels_first)
+    spatial = layout.spatial_of_full_shape(given) if is_full else given
+    if spatial is None:
+        other = Layout.of(caller, "indices", shape, rank, not channels_first)
+        hint = layout_hint(not channels_first) if other.spatial_of_full_shape(given) else ""
+        if rank < 3:
+            hint += " If the indices have no batch, pass the spatial shape."
+        needed = f"have the batch and channels of 'indices' {shape} if it is a full shape"
+        raise _size_error(caller, needed, output_size, hint)
+    return layout, spatial
+
+
+def _size_error(caller: str, needed: str, output_size: Any, hint: str = "") -> ValueError:
+    return ValueError(arguments.message(caller, "output_size", needed, output_size) + hint)
 
 
 def check_values(
@@ -181,9 +195,9 @@ def check_values(
         return
     place, shape = int(mx.argmax(invalid.reshape(-1))), indices.shape
     found = tuple(place // prod(shape[axis + 1 :]) % length for axis, length in enumerate(shape))
+    allowed, got = _allowed(g, index_format), indices[found].item()
     raise ValueError(
-        f"[{caller}] 'indices' must be {_allowed(g, index_format)} but got {indices[found].item()} at "
-        f"{found}.{_hint(g, layout.rank)}"
+        f"[{caller}] 'indices' must be {allowed} but got {got} at {found}.{_hint(g, layout.rank)}"
     )
 
 

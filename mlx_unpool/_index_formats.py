@@ -9,10 +9,20 @@ from math import prod
 import mlx.core as mx
 
 from . import _arguments as arguments
-from . import _index_arithmetic, _index_checks, _types
+from . import _index_arithmetic, _index_checks
 from ._geometry import Geometry, Triple, WindowGeometry
 from ._layout import Layout
-from ._types import ConvertibleFormat, DataFormat, IntOrTuple, Padding, flat_dtype, is_window
+from ._types import (
+    CONVERTIBLE_FORMATS,
+    DATA_FORMATS,
+    MAX_WINDOW_INDICES,
+    ConvertibleFormat,
+    DataFormat,
+    IntOrTuple,
+    Padding,
+    flat_dtype,
+    is_window,
+)
 
 
 def convert_indices(
@@ -80,21 +90,24 @@ def convert_indices(
     """
     caller = "convert_indices"
     arguments.check_index_array(caller, indices)
-    arguments.check_choice(caller, "source", source, _types.CONVERTIBLE_FORMATS)
-    arguments.check_choice(caller, "target", target, _types.CONVERTIBLE_FORMATS)
-    if is_window(indices.dtype) != (source == "window"):
+    source_format = arguments.choice(caller, "source", source, CONVERTIBLE_FORMATS)
+    target_format = arguments.choice(caller, "target", target, CONVERTIBLE_FORMATS)
+    if is_window(indices.dtype) != (source_format == "window"):
         raise TypeError(
             f"[{caller}] 'indices' must have dtype uint8 or uint16 if 'source' is 'window', and another "
-            f"integer dtype otherwise, but got {indices.dtype} and '{source}'."
+            f"integer dtype otherwise, but got {indices.dtype} and '{source_format}'."
         )
-    window = (kernel_size, stride, padding, dilation) if "window" in (source, target) else None
+    has_window = "window" in (source_format, target_format)
+    window = (kernel_size, stride, padding, dilation) if has_window else None
     layout, g = _index_checks.planes_of(caller, indices, output_size, data_format, window)
+    first = layout.channels_first
+    if target_data_format is not None:
+        formats = caller, "target_data_format", target_data_format, DATA_FORMATS
+        first = arguments.choice(*formats) == "channels_first"
     planes = _Planes(layout, g)
-    if target_data_format is None:
-        target_data_format = data_format
-    arguments.check_choice(caller, "target_data_format", target_data_format, _types.DATA_FORMATS)
-    positions = planes.positions(layout.fold(indices), source)
-    return _laid_out(layout.unfold(planes.indices(positions, target)), layout, target_data_format)
+    positions = planes.positions(layout.fold(indices), source_format)
+    converted = layout.unfold(planes.indices(positions, target_format))
+    return _laid_out(converted, layout, first)
 
 
 @dataclass(frozen=True)
@@ -149,8 +162,8 @@ class _Planes:
     def _window_indices(self, positions: mx.array) -> mx.array:
         assert isinstance(self.geometry, WindowGeometry)
         elements = self.geometry.window.elements
-        if elements >= _types.MAX_WINDOW_INDICES:  # the largest number marks an index outside its window
-            needed = f"have fewer than {_types.MAX_WINDOW_INDICES} elements if 'target' is 'window'"
+        if elements >= MAX_WINDOW_INDICES:  # the largest number marks an index outside its window
+            needed = f"have fewer than {MAX_WINDOW_INDICES} elements if 'target' is 'window'"
             raise ValueError(arguments.message("convert_indices", "kernel_size", needed, elements))
         dtype = mx.uint8 if elements < 2**8 else mx.uint16
         index = _index_arithmetic.offsets(positions, self.geometry)
@@ -164,9 +177,9 @@ def _with_axes_reversed(index: mx.array, size: Triple) -> mx.array:
     return (index % third * second + row % second) * first + row // second
 
 
-def _laid_out(x: mx.array, layout: Layout, data_format: str) -> mx.array:
-    """``x`` transposed from ``layout`` to ``data_format``."""
-    first = -layout.rank - 1
-    if layout.channels_first == (data_format == "channels_first"):
+def _laid_out(x: mx.array, layout: Layout, channels_first: bool) -> mx.array:
+    """``x`` transposed from ``layout`` to the layout with the channels first or last."""
+    if layout.channels_first == channels_first:
         return x
-    return mx.moveaxis(x, first, -1) if layout.channels_first else mx.moveaxis(x, -1, first)
+    axis = -layout.rank - 1  # of the channels if they come first
+    return mx.moveaxis(x, -1, axis) if channels_first else mx.moveaxis(x, axis, -1)

@@ -31,13 +31,6 @@ class Layer(nn.Module):
     _request_of: Callable[..., Any]  # returns the request for a caller, a rank and the next
     _given: Callable[[Any], tuple[Any, ...]]  # returns the current attributes
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Let Python's messages about wrong arguments name "MaxPool.__init__()", without an underscore."""
-        super().__init_subclass__(**options)
-        if "__init__" in vars(cls):
-            init = vars(cls)["__init__"]
-            init.__qualname__ = init.__qualname__.lstrip("_")
-
     def _request(self) -> Any:
         """The request with the current attributes, checked."""
         return self._request_of(type(self).__name__, self.rank, *self._given(self))
@@ -59,6 +52,7 @@ class Layer(nn.Module):
 class PoolingLayer(Layer):
     """Base class of the pooling layers."""
 
+    @arguments.checked_call
     def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
         """Pool ``x``.
 

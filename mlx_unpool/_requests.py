@@ -1,12 +1,12 @@
 """Requests, which contain the checked arguments of a call, and plans, which also depend on the shapes.
 
-A public function or layer gets its request from ``of(...)``, which checks the arguments, and passes its
-arrays to the method ``run``. Requests are interned: equal arguments give the same object, and windows and
-geometries exist once per request and shape. So requests and geometries are compared by identity, and are
-fast keys of three bounded caches: 256 requests (twice: by the given arguments and by the checked ones), 1,024
-plans (by request and shapes), and 1,024 launches of each kernel (by geometry, shapes and dtypes; see
-``_backends/gpu.py``), in whose place the CPU keeps 512 descriptions of axes and of reductions. The caches
-contain neither arrays nor streams.
+A public function or layer gets its request from ``of(...)``, which checks the arguments, and passes
+its arrays to the method ``run``. Requests are interned: equal arguments give the same object, and
+windows and geometries exist once per request and shape. So requests and geometries are compared by
+identity, and are fast keys of three bounded caches: 256 requests (twice: by the given arguments and
+by the checked ones), 1,024 plans (by request and shapes), and 1,024 launches of each kernel (by
+geometry, shapes and dtypes; see ``_backends/launches.py``), in whose place the CPU keeps 512
+descriptions of axes and of reductions. The caches contain neither arrays nor streams.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ class Request:
             raise arguments.not_values(self.caller, x, self.pair_hint)
         if stream is not None:
             arguments.check_stream(self.caller, stream)
-        target = stream, backend = target_of(stream)
-        if backend.is_gpu and x.dtype == mx.float64:
+        target = target_of(stream)
+        if target.backend.is_gpu and x.dtype == mx.float64:
             needed = "must not be float64 on a GPU, which does not support it"
-            raise TypeError(f"[{self.caller}] 'x' {needed}, but got {x.dtype} on {stream}.")
+            raise TypeError(f"[{self.caller}] 'x' {needed}, but got {x.dtype} on {target.stream}.")
         return target
 
 
@@ -111,29 +111,27 @@ class Pooling(Request):
 
     return_indices: bool
 
-    def run(
-        self, x: Any, stream: Any = None, training: bool = True, of_samples: Any = (), bounds: Any = None
-    ) -> Any:
+    def run(self, x: Any, stream: Any = None, training: bool = True) -> Any:
         """The pooled values, or ``(values, indices)`` if indices are requested.
 
         ``training``: whether a gradient is likely, so that on a GPU the indices are kept for it.
-        ``of_samples`` (a tuple of their shape) and ``bounds`` (a function that returns those of the windows,
-        see ``_bounds.py``) belong to random windows.
         """
         target = self.target(x, stream)
-        plan = cached_plan(self, target[1].is_gpu, x.shape, *of_samples)
+        plan = cached_plan(self, target.backend.is_gpu, x.shape)
         if stream is None and forced.get() is None:  # then the target has the current stream
-            return self._run(x, target, plan, training, bounds)
-        with mx.stream(target[0]):
-            return self._run(x, target, plan, training, bounds)
+            return self.pooled(x, target, plan, training)
+        with mx.stream(target.stream):
+            return self.pooled(x, target, plan, training)
 
-    def _run(self, x: mx.array, target: Target, plan: Plan, training: bool, bounds: Any) -> Any:
+    def pooled(self, x: mx.array, target: Target, plan: Plan, training: bool, *bounds: mx.array) -> Any:
+        """What ``run`` returns, computed on the current stream.
+
+        ``bounds``: an array with the bounds of random windows (see ``_bounds.py``).
+        """
         if 0 in plan.shape:  # no images or no channels
             values, indices = mx.zeros(plan.shape, x.dtype), mx.zeros(plan.shape, plan.index_dtype)
             return (values, indices) if self.return_indices else values
-        source = [mx.reshape(x, plan.folded)]
-        if bounds is not None:
-            source.append(bounds(plan))
+        source = mx.reshape(x, plan.folded), *bounds
         if not self.return_indices:
             return mx.reshape(_derivatives.pool_without_indices(source, plan, target, training), plan.shape)
         values, indices = _derivatives.pool_with_indices(source, plan, target)

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+# Whether calls are traced for an exported file; see ``exporting``.
+is_exporting = ContextVar("exporting", default=False)
+
 
 @contextmanager
 def set_inside(variable: ContextVar[Any], value: Any) -> Iterator[None]:

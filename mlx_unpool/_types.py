@@ -1,8 +1,9 @@
 """Dtypes, index formats, data formats and the types of arguments.
 
-A *flat* index is the number ``(d*H + h)*W + w`` of a position in the plane that was pooled. A *window*
-index is the row-major offset inside the window. uint8 and uint16 arrays contain window indices, arrays of
-other integer types flat indices. Only unpooling and ``check_indices`` accept others, with ``index_format``.
+A *flat* index is the number ``(d*H + h)*W + w`` of a position in the plane that was pooled. A
+*window* index is the row-major offset inside the window. uint8 and uint16 arrays contain window
+indices, arrays of other integer types flat indices, unless ``index_format`` says otherwise (see
+``in_dtype_of``).
 """
 
 from __future__ import annotations

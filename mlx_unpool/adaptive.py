@@ -58,7 +58,7 @@ def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
 class AdaptivePooling(Pooling):
     """Max pooling to a given number of windows."""
 
-    output_size: tuple[int | None, ...]
+    output_size: int | tuple[int | None, ...] | None  # one number for all axes or a tuple, as given
 
     @staticmethod
     @checked_once
@@ -76,6 +76,7 @@ class AdaptivePooling(Pooling):
         arguments.check_flag(caller, "return_indices", return_indices)
         remaining = iter(checked)
         sizes = tuple(None if n is None else next(remaining) for n in given)
+        sizes = arguments.as_given(output_size, sizes)
         first = arguments.channels_come_first(caller, data_format)
         return interned(AdaptivePooling, caller, rank, first, return_indices, sizes)
 
@@ -83,10 +84,11 @@ class AdaptivePooling(Pooling):
         """See ``Request``."""
         layout = self.layout(shape)
         size = self.nonempty_size(layout, shape)
-        kept = zip(self.output_size, untriple(size, self.rank))
+        kept = zip(arguments.sequence(self.output_size, self.rank), untriple(size, self.rank))
         pooled = triple([length if n is None else n for n, length in kept])
         if sum(pooled) > LARGEST_AXIS:
-            raise self.error("output_size", "add up to less than 2^31", untriple(pooled, self.rank))
+            needed = "add up to less than 2^31 over all axes"
+            raise self.error("output_size", needed, self.output_size)
         return self.plan_with(layout, adaptive_geometry(size, pooled))
 
 
@@ -174,6 +176,7 @@ class _AdaptiveMaxPool(PoolingLayer):
     _request_of = staticmethod(AdaptivePooling.of)
     _given = attrgetter(*_repr_names, "return_indices", "data_format")
 
+    @arguments.checked_call
     def __init__(
         self,
         output_size: int | Sequence[int | None],

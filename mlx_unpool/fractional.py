@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from numbers import Real
 from operator import attrgetter
 from typing import Any
@@ -15,7 +14,7 @@ from . import _arguments as arguments
 from ._geometry import RegionGeometry, triple, untriple
 from ._layer import PoolingLayer
 from ._layout import Plan
-from ._requests import Pooling, checked_once, interned
+from ._requests import Pooling, cached_plan, checked_once, interned
 from ._types import ArrayOrPair, DataFormat, IntOrTuple, Stream, is_float
 
 
@@ -79,8 +78,9 @@ def fractional_bounds(samples: mx.array, g: FractionalGeometry) -> mx.array:
 class FractionalPooling(Pooling):
     """Max pooling over windows at random positions."""
 
-    kernel: tuple[int, ...]
-    output_size: Any  # a tuple of int, or None if there is an output_ratio, a tuple of float
+    # Each as given: one number for all axes, or a tuple. One of the last two is None.
+    kernel_size: Any
+    output_size: Any
     output_ratio: Any
 
     @staticmethod
@@ -102,17 +102,20 @@ class FractionalPooling(Pooling):
                 f"{arguments.short_repr(output_size)} and {arguments.short_repr(output_ratio)}."
             )
         if output_size is not None:
-            output_size = arguments.integers(caller, "output_size", output_size, rank, least=1)
+            numbers = arguments.integers(caller, "output_size", output_size, rank, least=1)
+            output_size = arguments.as_given(output_size, numbers)
         else:
-            output_ratio = _ratios(caller, "output_ratio", output_ratio, rank)
+            ratios = _ratios(caller, "output_ratio", output_ratio, rank)
+            output_ratio = arguments.as_given(output_ratio, ratios)
         arguments.check_flag(caller, "return_indices", return_indices)
         first = arguments.channels_come_first(caller, data_format)
-        sizes = kernel, output_size, output_ratio
+        kernel_size = arguments.as_given(kernel_size, kernel)
+        sizes = kernel_size, output_size, output_ratio
         return interned(FractionalPooling, caller, rank, first, return_indices, *sizes)
 
     def run_at(self, samples: Any, key: Any, x: Any, stream: Any, training: bool = True) -> Any:
         """Like ``run``; ``samples`` and ``key`` are ``random_samples`` and ``key`` of the call."""
-        self.target(x, stream)
+        target = self.target(x, stream)
         if samples is not None and key is not None:
             raise self.error("key", "be None if 'random_samples' is given", key)
         self._check_array("random_samples", "an array of floats", samples, is_float)
@@ -120,7 +123,10 @@ class FractionalPooling(Pooling):
         if key is not None and key.shape != (2,):
             raise self.error("key", "have the shape (2,)", key.shape)
         of_samples = None if samples is None else samples.shape
-        return self.run(x, stream, training, (of_samples,), partial(self._random_bounds, samples, key))
+        plan = cached_plan(self, target.backend.is_gpu, x.shape, of_samples)
+        with mx.stream(target.stream):
+            bounds = self._random_bounds(samples, key, plan)
+            return self.pooled(x, target, plan, training, bounds)
 
     def _check_array(self, name: str, needed: str, x: Any, is_right: Callable[[mx.Dtype], bool]) -> None:
         if x is not None and not (isinstance(x, mx.array) and is_right(x.dtype)):
@@ -144,22 +150,31 @@ class FractionalPooling(Pooling):
         layout = self.layout(shape)
         size = self.nonempty_size(layout, shape)
         lengths = untriple(size, self.rank)
-        name = "output_size" if self.output_size else "output_ratio"
-        given = count = getattr(self, name)
-        if name == "output_ratio":
-            count = tuple(int(n * ratio) for n, ratio in zip(lengths, given))
-        room = tuple(n - k + 1 for n, k in zip(lengths, self.kernel))
-        if min(room) < 1:
-            raise self.error("kernel_size", f"fit into an input of size {lengths}", self.kernel)
-        if any(not 1 <= n <= most for n, most in zip(count, room)):
-            most = f"at most {room} windows (input size - kernel_size + 1), not {count},"
-            raise self.error(name, f"give at least 1 and {most}", given)
+        kernel = triple(arguments.sequence(self.kernel_size, self.rank))
+        count = self._windows(lengths, untriple(kernel, self.rank))
         of_uniform = layout.batch, layout.channels, self.rank
         if of_samples not in (None, of_uniform):
             raise self.error("random_samples", f"have the shape {of_uniform}", of_samples)
-        kernel = triple(self.kernel)
         regular = tuple((k, k) if k == length else None for length, k in zip(size, kernel))
         return self.plan_with(layout, FractionalGeometry(size, triple(count), kernel, regular))
+
+    def _windows(self, lengths: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
+        """The number of windows on each axis, if so many fit."""
+        room = tuple(n - k + 1 for n, k in zip(lengths, kernel))
+        if min(room) < 1:
+            needed = f"fit into an input of size {lengths}"
+            raise self.error("kernel_size", needed, self.kernel_size)
+        if self.output_ratio is None:
+            name, given = "output_size", self.output_size
+            count = tuple(arguments.sequence(given, self.rank))
+        else:
+            name, given = "output_ratio", self.output_ratio
+            ratios = arguments.sequence(given, self.rank)
+            count = tuple(int(n * ratio) for n, ratio in zip(lengths, ratios))
+        if any(not 1 <= n <= most for n, most in zip(count, room)):
+            windows = f"at most {room} windows (input size - kernel_size + 1), not {count},"
+            raise self.error(name, f"give at least 1 and {windows}", given)
+        return count
 
 
 def _ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]:
@@ -246,6 +261,7 @@ class _FractionalMaxPool(PoolingLayer):
     _request_of = staticmethod(FractionalPooling.of)
     _given = attrgetter(*_repr_names, "return_indices", "data_format")
 
+    @arguments.checked_call
     def __init__(
         self,
         kernel_size: IntOrTuple,
@@ -290,6 +306,7 @@ class _FractionalMaxPool(PoolingLayer):
         self.data_format = data_format
         self._request()
 
+    @arguments.checked_call
     def __call__(
         self,
         x: mx.array,

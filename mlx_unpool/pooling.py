@@ -165,6 +165,7 @@ class _MaxPool(PoolingLayer):
         *(*_repr_names, "dilation", "ceil_mode", "return_indices", "index_format", "data_format")
     )
 
+    @arguments.checked_call
     def __init__(
         self,
         kernel_size: IntOrTuple,

@@ -109,17 +109,12 @@ def gigabytes_per_second(run: Callable[[], Any], size: int) -> float:
 
 def check_gpu(name: str) -> int:
     """Compare the kernels of a GPU with plain operations, print the table and return the exit status."""
-    ops, backend, stream = _backends.get("ops"), _backends.get(name), mx.default_stream(mx.gpu)
+    backend, stream = _backends.get(name), mx.default_stream(mx.gpu)
     print(_row("window", "dtype", *_PRIMITIVES))
     failures = 0
     for label, case in _CASES.items():
         for dtype in _DTYPES if label in _ALL_DTYPES else _DTYPES[:1]:
-            cells = ["yes"] * len(_PRIMITIVES)
-            for first, wrong in ((1, "OFFSET"), (0, "NO")):
-                with mx.stream(mx.cpu):
-                    small = calls(*case, dtype, ops, first)
-                agree = [agrees(run, backend, stream) for run, _ in small]
-                cells = [cell if same else wrong for cell, same in zip(cells, agree)]
+            cells = agreement(case, dtype, backend, stream)
             failures += len(cells) - cells.count("yes")
             if label in _TIMED:
                 with mx.stream(stream):
@@ -133,6 +128,20 @@ def check_gpu(name: str) -> int:
     print("OFFSET: it agrees, except with inputs that begin one element after the start of a buffer.")
     print(f"{failures} DO NOT AGREE." if failures else "All agree.")
     return int(failures > 0)
+
+
+def agreement(
+    case: tuple[tuple[int, ...], Any, bool], dtype: mx.Dtype, backend: Any, stream: Any
+) -> list[str]:
+    """Whether each primitive agrees in a case: "yes", "NO" or "OFFSET" (see ``check_gpu``)."""
+    cells = ["yes"] * len(_PRIMITIVES)
+    for first, wrong in ((1, "OFFSET"), (0, "NO")):
+        with mx.stream(mx.cpu):
+            small = calls(*case, dtype, _backends.get("ops"), first)
+        for n, (run, _) in enumerate(small):
+            if not agrees(run, backend, stream):
+                cells[n] = wrong
+    return cells
 
 
 def _row(label: str, dtype: str, *cells: str) -> str:

@@ -68,9 +68,9 @@ class MaxUnpooling(Request):
             raise ValueError(f"[{self.caller}] 'x' and 'indices' must have the same shape {got}.")
         index_format = self._format_of(indices.dtype)
         if output_size is not None:
-            output_size = arguments.shape(self.caller, "output_size", output_size, self.rank)
-        plan = cached_plan(self, target[1].is_gpu, x.shape, output_size)
-        with mx.stream(target[0]):
+            output_size = arguments.shape(self.caller, "output_size", output_size)
+        plan = cached_plan(self, target.backend.is_gpu, x.shape, output_size)
+        with mx.stream(target.stream):
             if 0 in plan.shape:  # no images or no channels
                 return mx.zeros(plan.shape, x.dtype)
             if _index_checks.is_checking():
@@ -85,7 +85,7 @@ class MaxUnpooling(Request):
         """The format of indices of this dtype."""
         usual = format_of(dtype)
         if self.from_pool and self.index_format not in (usual, None):
-            needed = f"be {self.index_format} indices, as those of the pool given to from_pool were,"
+            needed = f"be {self.index_format} indices, as the pool given to from_pool returned,"
             hint = " If the pool was changed since, call from_pool again."
             raise TypeError(arguments.message(self.caller, "indices", needed, dtype) + hint)
         index_format = self.index_format or usual
@@ -94,8 +94,8 @@ class MaxUnpooling(Request):
             raise self.error("kernel_size", f"be given for window indices ({dtype})", None, hint)
         return index_format
 
-    def plan(self, shape: tuple[int, ...], output_size: tuple[int, ...] | None) -> Plan:
-        """See ``Request``; ``output_size`` is None, a spatial or a full shape."""
+    def plan(self, shape: tuple[int, ...], output_size: int | tuple[int, ...] | None) -> Plan:
+        """See ``Request``; ``output_size`` is None, one integer, a spatial or a full shape."""
         layout = self.layout(shape)
         pooled = layout.size(shape)
         if output_size is None:
@@ -126,12 +126,13 @@ class MaxUnpooling(Request):
             raise self.error("output_size", needed, None)
         return default
 
-    def _given_size(self, layout: Layout, pooled: Triple, output_size: tuple[int, ...]) -> Triple:
-        """The size of the output that the caller passes as a spatial or a full shape."""
-        spatial: tuple[int, ...] | None = output_size
-        if len(output_size) != self.rank:
+    def _given_size(self, layout: Layout, pooled: Triple, output_size: int | tuple[int, ...]) -> Triple:
+        """The size of the output that the caller passes, as an integer or a shape."""
+        given = tuple(arguments.sequence(output_size, self.rank))
+        spatial: tuple[int, ...] | None = given
+        if len(given) != self.rank:
             # With a window only the spatial part of a full shape counts, as in PyTorch.
-            spatial = layout.spatial_of_full_shape(output_size, exact=self.window is None)
+            spatial = layout.spatial_of_full_shape(given, exact=self.window is None)
         if spatial is None:
             batch = "" if self.window else " with the batch and channels of the input"
             shapes = f"a spatial shape of {self.rank} integers or a full shape{batch}"
@@ -146,7 +147,7 @@ class MaxUnpooling(Request):
         needed = f"differ by less than one stride from the default for {allowed}"
         if self.window.same:
             needed = f"be pooled with padding='same' to {allowed}"
-        hint = _hint(self.window, layout, pooled, output_size, size)
+        hint = _hint(self.window, layout, pooled, given, size)
         raise self.error("output_size", needed, output_size, hint)
 
 
@@ -175,6 +176,7 @@ def _hint(window: Window, layout: Layout, pooled: Triple, output_size: tuple[int
     return hint
 
 
+@arguments.checked_call
 def max_unpool1d(
     x: mx.array,
     indices: mx.array,
@@ -209,6 +211,7 @@ def max_unpool1d(
     return request.run(x, indices, output_size, stream)
 
 
+@arguments.checked_call
 def max_unpool2d(
     x: mx.array,
     indices: mx.array,
@@ -247,6 +250,7 @@ def max_unpool2d(
     return request.run(x, indices, output_size, stream)
 
 
+@arguments.checked_call
 def max_unpool3d(
     x: mx.array,
     indices: mx.array,
@@ -290,6 +294,7 @@ class _MaxUnpool(Layer):
     _repr_defaults = Layer._repr_defaults | {"index_format": None}
     _given = attrgetter(*_repr_names, "dilation", "index_format", "data_format", "_from_pool")
 
+    @arguments.checked_call
     def __init__(
         self,
         kernel_size: IntOrTuple | None,
@@ -323,13 +328,13 @@ class _MaxUnpool(Layer):
                 indices whose windows differ or are unknown, for example from adaptive pooling; then omit the
                 next three arguments, and pass ``output_size`` in every call.
             stride, padding, dilation: Must match the pooling layer; same types and defaults.
-            index_format (str, optional): What the indices are: ``"flat"``, positions in the plane, or
-                ``"window"``, offsets inside the window. Default: uint8 and uint16 indices are offsets, all
-                others positions.
+            index_format (str, optional): Format of the indices, of any integer dtype: ``"flat"``,
+                positions in the plane, or ``"window"``, offsets inside the window. Default: uint8
+                and uint16 indices are offsets, all others positions.
             data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
 
         Values can have any floating-point or integer dtype (float64 only on the CPU), and the
-        output has the same dtype. Indices can have any integer dtype.
+        output has the same dtype.
 
         Example:
             >>> x, window = mx.zeros((8, 32, 32, 64)), (3, 2, 1)  # kernel_size, stride, padding
@@ -351,8 +356,9 @@ class _MaxUnpool(Layer):
     def from_pool(cls, pool: PoolingLayer) -> Self:
         """Create the unpooling layer for a pooling layer with the same number of spatial axes.
 
-        The layer copies the arguments, and refuses indices whose dtype belongs to the other ``index_format``,
-        for example those of a pool that was changed later. Each call must pass ``output_size`` if a stride of
+        The layer copies the arguments, including ``index_format``, and raises a TypeError for
+        indices whose dtype belongs to the other format. Only ``checking`` notices that the window
+        of ``pool`` was changed afterwards. Each call must pass ``output_size`` if a stride of
         ``pool`` is above 1, or if it is adaptive or fractional (``kernel_size`` is then None).
 
         Args:
@@ -370,28 +376,29 @@ class _MaxUnpool(Layer):
             needed = "have return_indices=True, as unpooling needs its indices,"
             raise ValueError(arguments.message(cls.__name__, "pool", needed, pool))
         if isinstance(pool, (MaxPool1d, MaxPool2d, MaxPool3d)):
-            window = pool.kernel_size, pool.stride, pool.padding
-            unpool = cls(*window, dilation=pool.dilation, data_format=pool.data_format)
-            unpool.index_format = pool.index_format
+            unpool = cls(
+                pool.kernel_size,
+                pool.stride,
+                pool.padding,
+                dilation=pool.dilation,
+                index_format=pool.index_format,
+                data_format=pool.data_format,
+            )
         else:
             unpool = cls(None, index_format="flat", data_format=pool.data_format)
         unpool._from_pool = True
         return unpool
 
+    @arguments.checked_call
     def __call__(
-        self,
-        x: mx.array,
-        indices: mx.array | None = None,
-        output_size: IntOrTuple | None = None,
-        *,
-        stream: Stream = None,
+        self, x: mx.array, indices: mx.array, output_size: IntOrTuple | None = None, *, stream: Stream = None
     ) -> mx.array:
         """Unpool ``x``.
 
         Args:
             x (array): Pooled values. Shape ``(N, ..., C)``, or ``(N, C, ...)`` with
                 ``data_format="channels_first"``; the batch dimension is optional.
-            indices (array): Required: indices from the pool, with the shape of ``x``. ``convert_indices``
+            indices (array): Indices from the pool, with the shape of ``x``. ``convert_indices``
                 converts indices of TensorFlow and ONNX.
             output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
                 shape, or its full shape with or without the batch. An int applies to all axes. Each axis may
@@ -405,14 +412,12 @@ class _MaxUnpool(Layer):
             array: Values at their positions, zeros elsewhere, with the dtype of ``x``.
 
         Raises:
-            TypeError: If ``indices`` is missing or, in a layer made by ``from_pool``, of the other format.
+            TypeError: In a layer made by ``from_pool``, if ``indices`` have a dtype of the other
+                format.
             ValueError: If ``output_size`` is required but missing, or the arrays are too large for the device
                 (about 2^31 elements on the CPU; without ``kernel_size`` 2^31 pooled values per plane on any
                 device).
         """
-        if indices is None:
-            calls = "unpool(values, indices), or unpool(*pool(x))"
-            raise TypeError(f"[{type(self).__name__}] 'indices' is missing: {calls}.")
         return self._request().run(x, indices, output_size, stream)
 
 

@@ -43,6 +43,7 @@ _layer _requests
 _derivatives
 _backends
 _backends.gpu _backends.cpu
+_backends.launches
 _backends.cpu.maxima _backends.cpu.positions
 _backends.cpu.offsets
 _backends.cpu.values
@@ -144,13 +145,16 @@ def test_no_conversion_looks_at_a_number(evaluation_refused):
         mx.compile(lambda indices: mlx_unpool.check_indices(indices, (4,)))(mx.zeros((1, 2, 1), mx.int32))
 
 
-def test_importing_the_package_chooses_no_device():
+def test_importing_the_package_chooses_no_device_and_imports_nothing_slow():
     code = (
-        "import mlx.core as mx\n"
+        "import sys, mlx.core as mx\n"
+        "before = set(sys.modules)\n"
         "def refuse(*a): raise AssertionError('read a device')\n"
         "for f in (mx.metal, mx.cuda): f.is_available = refuse\n"
         "mx.default_device = mx.default_stream = refuse\n"
         "import mlx_unpool, mlx_unpool._backends, mlx_unpool.selftest\n"
+        "slow = {'importlib.metadata', 'email', 'numpy'} & (set(sys.modules) - before)\n"
+        "assert not slow, slow\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 

@@ -115,6 +115,7 @@ CALLS = {
         ((LINE, L32, 2), {"output_size": LINE}, TypeError, "output_size", "Pass its shape: output_size=(1, "),
         ((LINE[:, :1], L32[:, :1], 2, 2, 1), {}, ValueError, "output_size", "empty"),
         ((LINE, L32, 2**30), {}, ValueError, "output_size", "2^31 - 1"),
+        ((LINE[:, :1], L32[:, :1], 2, 5), {"output_size": 7}, ValueError, "output_size", "(1 to 6)", "7."),
     ],
     "max_unpool2d": [
         (
@@ -132,6 +133,8 @@ CALLS = {
         ((SQUARE, I32, None, 2), {"output_size": 8}, ValueError, "stride", "kernel_size", "2"),
         ((SQUARE, I32, None, None, 1), {"output_size": 8}, ValueError, "padding", "kernel_size", "1"),
         ((SQUARE, I32, None), {"output_size": 8, "dilation": 2}, ValueError, "dilation", "kernel_size", "2"),
+        ((SQUARE, I32, None, None, False), {"output_size": 8}, ValueError, "padding", "0 if", "False"),
+        ((SQUARE, I32, None), {"output_size": 8, "dilation": 1.0}, ValueError, "dilation", "1 if", "1.0"),
         ((SQUARE, I32, None), {"output_size": (1, 8, 8, 2)}, ValueError, "output_size", "2 integers"),
         ((SQUARE, I32, None), {"output_size": (3, 8, 8, 1)}, ValueError, "output_size", "2 integers"),
         ((SQUARE[0, 0], I32[0, 0], 2), {}, ValueError, "x", "C)", "(4, 1)"),
@@ -167,6 +170,9 @@ CALLS = {
         ((U8, (6, 8)), {}, ValueError, "kernel_size", "be given for window indices"),
         ((U8, (7, 7), 3, 2, 1), {}, ValueError, "indices", "0 at (0, 0, 0, 0)"),  # which is padding
         ((L32, (8,)), {"stride": 2}, ValueError, "stride", "'kernel_size' is None"),
+        ((L32, (8,)), {"index_format": "offset"}, ValueError, "index_format", "'flat' or 'window'"),
+        ((L32, (8,)), {"index_format": "window"}, ValueError, "kernel_size", "be given for window"),
+        ((I32, (9, 9), 257), {"index_format": "window"}, ValueError, "index_format", "65536", "66049"),
         ((L32 + 4, (4,), 4, 1, "same"), {}, ValueError, "indices", "with W 4 to 4 have this pooled size."),
     ],
     "convert_indices": [
@@ -190,6 +196,7 @@ CALLS = {
         ((SQUARE, "flat", "onnx", (4, 4)), {}, TypeError, "indices", "float32"),
         ((OF_3, "flat", "onnx", (2**31 - 1,) * 2), {}, ValueError, "output_size", "2^63"),
         ((OF_2, "flat", "onnx", (2**21,) * 3), {}, ValueError, "output_size", "2^63"),
+        ((OF_2[:1], "flat", "onnx", (2**21,) * 3), {}, ValueError, "output_size", "2^63"),
     ],
 }  # fmt: skip
 for value in NO_ARRAYS:
@@ -262,18 +269,39 @@ def test_layers_name_what_is_wrong_in_a_call():
             mlx_unpool.max_unpool2d(SQUARE, mx.zeros(shape, mx.int32), 2)
 
 
-@pytest.mark.parametrize("x", [PAIR, SQUARE])
-def test_a_layer_says_that_the_indices_are_missing(x):
+UNPOOL, POOL = MaxUnpool2d(2), MaxPool2d(2)
+THE_PAIR = "A pool with return_indices=True returns the pair (values, indices)"
+TO_LAYER = f"{THE_PAIR}: unpool(*pool(x), output_size=x.shape).$"
+TO_FUNCTION = f"{THE_PAIR}: max_unpool2d(*pool(x), ..., output_size=x.shape).$"
+OTHERS = "'return_indices', 'data_format' by keyword.$"
+NO_CALLS = [  # calls that do not fit the signature; the class or function, and parts of the message
+    (lambda: UNPOOL(PAIR), "MaxUnpool2d", "'indices'", TO_LAYER),
+    (lambda: UNPOOL(PAIR, output_size=8), "MaxUnpool2d", "'indices'", TO_LAYER),
+    (lambda: UNPOOL(SQUARE), "MaxUnpool2d", "missing", "'indices'.$"),
+    (lambda: UNPOOL(SQUARE, I32, 8, mx.cpu), "MaxUnpool2d", "too many", "Pass 'stream' by keyword.$"),
+    (lambda: mlx_unpool.max_unpool2d(PAIR, 2), "max_unpool2d", "'kernel_size'", TO_FUNCTION),
+    (lambda: mlx_unpool.max_unpool2d(PAIR, kernel_size=2), "max_unpool2d", "'indices'", TO_FUNCTION),
+    (lambda: mlx_unpool.max_unpool1d(LINE, L32), "max_unpool1d", "missing", "'kernel_size'.$"),
+    (lambda: mlx_unpool.max_unpool3d(), "max_unpool3d", "missing", "'x'.$"),
+    (lambda: MaxPool2d(), "MaxPool2d", "missing", "'kernel_size'.$"),
+    (lambda: MaxPool2d(pool_size=2), "MaxPool2d", "unexpected keyword argument 'pool_size'.$"),
+    (lambda: MaxPool2d(2, 2, 0, 1, True), "MaxPool2d", "too many", "Pass 'dilation', 'ceil_mode',"),
+    (lambda: MaxPool2d(2, kernel_size=2), "MaxPool2d", "multiple values", "'kernel_size'.$"),
+    (lambda: mlx_unpool.MaxUnpool3d(2, 2, 0, 1), "MaxUnpool3d", "Pass 'dilation', 'index_format'"),
+    (lambda: mlx_unpool.AdaptiveMaxPool2d(4, True), "AdaptiveMaxPool2d", "too many", f"Pass {OTHERS}"),
+    (lambda: mlx_unpool.FractionalMaxPool2d(2, 4), "FractionalMaxPool2d", "Pass 'output_size'", OTHERS),
+    (lambda: POOL(SQUARE, mx.cpu), "MaxPool2d", "too many", "Pass 'stream' by keyword.$"),
+]
+
+
+@pytest.mark.parametrize(("call", "owner", "parts"), [(call, name, parts) for call, name, *parts in NO_CALLS])
+def test_a_call_that_does_not_fit_the_signature_is_explained(call, owner, parts):
     with pytest.raises(TypeError) as raised:
-        MaxUnpool2d(2)(x)
-    missing = "[MaxUnpool2d] 'indices' is missing: unpool(values, indices), or unpool(*pool(x))."
-    assert str(raised.value) == missing
-
-
-@pytest.mark.parametrize(("name", "most"), [("MaxPool2d", 4), ("MaxUnpool3d", 4), ("AdaptiveMaxPool1d", 2)])
-def test_too_many_positional_arguments_are_an_error_of_a_public_class(name, most):
-    with pytest.raises(TypeError, match=rf"^{name[:-2]}\.__init__\(\) takes .*\b{most} positional arguments"):
-        getattr(mlx_unpool, name)(*[2] * most)
+        call()
+    text = f"{raised.value}$"
+    assert text.startswith(f"[{owner}] ")
+    assert [part for part in parts if part not in text] == []
+    assert raised.value.__context__ is None
 
 
 SIZES = {  # calls, each with an array as one of its sizes

@@ -97,24 +97,58 @@ def test_a_call_leaves_no_cycle_behind(row, column, collector_off):
     assert len(gc.get_objects()) - before < 30
 
 
-def test_a_string_that_equals_others_is_not_kept_for_them():
-    class Hostile(str):
-        def __eq__(self, other):
-            return True
+class EqualToAll(str):
+    """A string that equals every other one."""
 
-        def __hash__(self):
-            return hash("flat")
+    __slots__ = ()
 
-    x = mx.zeros((1, 8, 1))
-    mlx_unpool.max_pool1d(x, 5, return_indices=True, index_format=Hostile("window"))
-    assert mlx_unpool.max_pool1d(x, 5, return_indices=True)[1].dtype == mx.int32
+    def __eq__(self, other):
+        return True
+
+    def __hash__(self):
+        return hash("flat")
 
 
-def test_an_integer_is_asked_for_its_value_once():
-    class Changing:
-        values = iter([2])
+STRINGS = {"index_format": "window", "data_format": "channels_last", "padding": "valid"}
 
-        def __index__(self):
-            return next(self.values)
 
-    assert mlx_unpool.adaptive_max_pool1d(mx.zeros((1, 8, 1)), Changing()).shape == (1, 2, 1)
+@pytest.mark.parametrize(("name", "value"), STRINGS.items())
+def test_a_string_that_equals_others_is_used_as_its_text(name, value):
+    """It may not be kept for the others either."""
+    call = lambda **options: mlx_unpool.max_pool1d(mx.zeros((1, 8, 1)), 5, return_indices=True, **options)
+    forms = lambda arrays: [(x.shape, x.dtype) for x in arrays]
+    usual = forms(call())
+    assert forms(call(**{name: EqualToAll(value)})) == forms(call(**{name: value}))
+    with pytest.raises(ValueError, match=f"'{name}' must be"):
+        call(**{name: EqualToAll("another")})
+    assert forms(call()) == usual
+
+
+class ReadOnce:
+    """An integer whose value can be read once."""
+
+    def __init__(self, value):
+        self.values = iter([value])
+
+    def __index__(self):
+        return next(self.values)
+
+
+X = mx.zeros((1, 8, 1))
+READ_ONCE = {  # calls with an integer, and the shape of the result
+    "kernel_size": (lambda n: mlx_unpool.max_pool3d(X[None, None], n, 1, 1), (1, 2, 2, 9, 1)),
+    "stride": (lambda n: mlx_unpool.max_pool1d(X, 3, n), (1, 3, 1)),
+    "padding": (lambda n: mlx_unpool.max_pool1d(X, 3, 1, n), (1, 10, 1)),
+    "dilation": (lambda n: mlx_unpool.max_pool1d(X, 3, 1, dilation=n), (1, 4, 1)),
+    "output_size": (lambda n: mlx_unpool.adaptive_max_pool1d(X, n), (1, 2, 1)),
+    "output_size in a tuple": (lambda n: mlx_unpool.adaptive_max_pool1d(X, (n,)), (1, 2, 1)),
+    "output_size of unpooling": (
+        lambda n: mlx_unpool.max_unpool1d(X[:, :1], mx.zeros((1, 1, 1), mx.int32), 2, output_size=n),
+        (1, 2, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "shape"), READ_ONCE.values(), ids=READ_ONCE)
+def test_the_value_of_an_integer_is_read_once(call, shape):
+    assert call(ReadOnce(2)).shape == shape

@@ -9,7 +9,6 @@ import pytest
 from support.kernel_cases import SegNet
 
 import mlx_unpool
-from mlx_unpool import _backends
 
 RUN_ELSEWHERE = """
     import sys
@@ -103,7 +102,7 @@ def test_every_function_can_be_exported(name, tmp_path):
 def operations(function, inputs: list[mx.array]) -> set[str]:
     """The operations in an export for Metal."""
     events: list[dict] = []
-    with _backends.use_backend("metal"), mlx_unpool.exporting():
+    with mlx_unpool.exporting(), mlx_unpool.use_backend("metal"):
         mx.export_function(events.append, function, *inputs)
     return {event["name"] for event in events if event["type"] == "primitive"}
 

@@ -202,16 +202,27 @@ def test_wide_offsets_in_transformations():
     assert mx.grad(lambda v: unpool(v, given).sum())(LINE).tolist() == [[1], [0]]
 
 
+# Outside windows of 2 and small planes; cast to another integer type, many would be 0 or 1
+OUTSIDE = [-1, -2, 256, 257, *(sign * 2**n for sign in (1, -1) for n in (8, 16, 31, 32, 62)), 2**63, -(2**63)]
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in INTEGERS if dtype != mx.uint8], ids=str)
 @pytest.mark.parametrize("index_format", ["flat", "window"])
-def test_negative_indices_drop_their_values(index_format):
-    full = mlx_unpool.max_unpool1d(LINE, mx.array([[-1], [-2]]), 2, index_format=index_format)
+def test_indices_that_are_outside_drop_their_values(index_format, dtype):
+    limits = mx.iinfo(dtype)
+    given = [n for n in OUTSIDE if limits.min <= n <= limits.max]
+    values, indices = mx.ones((len(given), 1)), mx.array(np.array(given, str(dtype)[9:]))[:, None]
+    full = mlx_unpool.max_unpool1d(values, indices, 2, index_format=index_format)
     assert not full.any()
 
 
-def test_without_a_window_flat_indices_may_be_anywhere_and_of_any_dtype():
-    given = mx.array([[3], [0]], mx.uint8)
-    full = mlx_unpool.max_unpool1d(LINE, given, None, output_size=4, index_format="flat")
-    assert full.flatten().tolist() == [6, 0, 0, 5]
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_without_a_window_flat_indices_may_be_anywhere_and_of_any_dtype(dtype):
+    """Also the largest number of a small dtype."""
+    last = min(mx.iinfo(dtype).max, 70_000)
+    given = mx.array([[last], [0]], dtype)
+    full = mlx_unpool.max_unpool1d(LINE, given, None, output_size=last + 1, index_format="flat")
+    assert (full[0].item(), full[last].item(), full.sum().item()) == (6, 5, 11)
 
 
 @pytest.mark.parametrize(("kernel", "dtype"), [(255, mx.uint8), (256, mx.uint16)])
@@ -238,8 +249,10 @@ def test_planes_too_big_for_32_bits_keep_their_numbers():
     for name in FORMATS[2:]:
         back = convert_indices(convert_indices(indices, "flat", name, size), name, "flat", size)
         assert (back.dtype, back.item()) == (mx.int64, 2**31 + 5)
+    indices = mx.zeros((1, 1, 1, 1), mx.int8)
     for size, dtype in (((2**16, 2**15 - 1), mx.int32), ((2**16, 2**15), mx.int64)):
-        assert convert_indices(mx.zeros((1, 1, 1, 1), mx.int8), "flat", "flat", size).dtype == dtype
+        for name in ("flat", "pytorch"):
+            assert convert_indices(indices, "onnx", name, size).dtype == dtype
 
 
 def test_no_index_wraps_around_into_the_largest_planes():

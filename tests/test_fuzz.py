@@ -27,7 +27,7 @@ NONSENSE = [
     *((2.0, 2), (True, 1), (None, -2), mx.array(2), mx.array([2, 2]), np.float32(2), np.array([2, 2])),
 ]
 NUMBERS = ("kernel_size", "stride", "padding", "dilation")
-OF_UNPOOLING = (*NUMBERS, "output_size", "data_format")
+OF_UNPOOLING = (*NUMBERS, "output_size", "index_format", "data_format")
 
 
 def is_refused(call: Callable[[], object]) -> None:

@@ -6,6 +6,7 @@ import pickle
 import pickletools
 import re
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -82,8 +83,6 @@ def test_defaults_of_functions_are_those_of_layers(name):
     arguments = dict(inspect.signature(layer).parameters)
     arguments |= dict(list(inspect.signature(layer.__call__).parameters.items())[1:])
     assert set(arguments) == set(function)
-    if "indices" in arguments:  # the layer's own error for a call without them needs a default
-        arguments["indices"] = function["indices"]
     for argument, parameter in arguments.items():
         assert parameter.default == function[argument].default, argument
         assert parameter.annotation == function[argument].annotation, argument
@@ -136,6 +135,10 @@ def test_from_pool_of_an_adaptive_or_fractional_pool():
         full = MaxUnpool2d.from_pool(pool)(*pool(x), output_size=x.shape)
         assert mx.array_equal(mx.where(full > 0, full, x), x)
         assert full.any().item()
+        unpool = MaxUnpool2d.from_pool(made(name, **WITH_INDICES, **FIRST))
+        window = "kernel_size=None, stride=None, padding=0"
+        options = "index_format='flat', data_format='channels_first'"
+        assert repr(unpool) == f"MaxUnpool2d({window}, {options})"
 
 
 def test_a_layer_made_by_from_pool_requires_output_size_if_several_sizes_are_possible():
@@ -148,6 +151,24 @@ def test_a_layer_made_by_from_pool_requires_output_size_if_several_sizes_are_pos
         assert unpool(*pool(x), output_size=x.shape).shape == x.shape
     pool = MaxPool2d(3, 1, return_indices=True)
     assert MaxUnpool2d.from_pool(pool)(*pool(x)).shape == x.shape
+
+
+AFTER_A_PAIR = (  # layers of mlx.nn that raise an error for the pair of a pool
+    *(nn.Conv2d(3, 3, 3), nn.Linear(3, 3), nn.LayerNorm(3), nn.Softmax()),
+    *(nn.ReLU(), nn.SiLU(), nn.Sigmoid(), nn.Tanh(), nn.PReLU()),
+    *(nn.BatchNorm(3), nn.GroupNorm(3, 3), nn.Dropout(), nn.MaxPool2d(2), nn.Upsample(2)),
+    *(nn.GELU(), nn.LeakyReLU()),
+)
+
+
+@pytest.mark.parametrize("layer", AFTER_A_PAIR, ids=lambda layer: type(layer).__name__)
+def test_the_page_has_the_message_of_a_layer_after_a_pool_that_returns_a_pair(layer):
+    page = (Path(__file__).parent.parent / "docs/indices_and_sizes.md").read_text()
+    table = page.partition("### Pools in a container")[2].partition("###")[0].splitlines()
+    (row,) = [line for line in table if line.startswith("|") and f"`{type(layer).__name__}`" in line]
+    with pytest.raises((TypeError, ValueError, AttributeError)) as raised:
+        nn.Sequential(MaxPool2d(2, return_indices=True), layer)(mx.zeros((1, 8, 8, 3)))
+    assert row.split("|")[2].strip(" `") in str(raised.value)
 
 
 def test_attributes_are_also_items_and_can_be_set_and_deleted():
@@ -180,7 +201,8 @@ def test_attributes_are_also_items_and_can_be_set_and_deleted():
 CHANGES = {  # of a pool of 2x2 windows, and the shape of the next result
     "setattr": (lambda pool: setattr(pool, "kernel_size", 3), (1, 4, 4, 2)),
     "setattr, equal to 1": (lambda pool: setattr(pool, "dilation", 1.0), TypeError),
-    "setattr, equal to (1, 1)": (lambda pool: setattr(pool, "dilation", (True, 1)), TypeError),
+    "setattr, equal to (2, 2)": (lambda pool: setattr(pool, "stride", (2.0, 2)), TypeError),
+    "setattr, equal to (0, 0)": (lambda pool: setattr(pool, "padding", (False, 0)), TypeError),
     "del": (lambda pool: delattr(pool, "stride"), AttributeError),
     "vars": (lambda pool: vars(pool).update(kernel_size=5), (1, 3, 3, 2)),
     "vars, a bool": (lambda pool: vars(pool).update(dilation=True), TypeError),
@@ -192,7 +214,7 @@ CHANGES = {  # of a pool of 2x2 windows, and the shape of the next result
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("in_a_thread", [False, True])
 def test_a_change_of_a_layer_takes_effect_in_the_next_call(change, in_a_thread):
-    pool, x, (apply, expected) = MaxPool2d(2, padding=(0, 0)), mx.zeros((1, 9, 9, 2)), CHANGES[change]
+    pool, x, (apply, expected) = MaxPool2d(2, (2, 2), (0, 0)), mx.zeros((1, 9, 9, 2)), CHANGES[change]
     assert pool(x).shape == pool(x).shape == (1, 4, 4, 2)
     with ThreadPoolExecutor(1) as other:
         other.submit(pool, x).result()  # the same request is also kept for this thread
@@ -220,13 +242,18 @@ def test_pickles_and_copies_contain_public_classes_and_all_attributes(name):
         assert (repr(again), vars(again), again.request) == (repr(layer), vars(layer), "mine")
 
 
+POOLS = [(name, {}) for name in LAYERS if "Unpool" not in name]
+POOLS += [(name, {"index_format": "window"}) for name, _ in POOLS if name.startswith("Max")]
+
+
 @pytest.mark.parametrize(("batch", "channels"), [(0, 3), (2, 0)])
-@pytest.mark.parametrize("name", [name for name in LAYERS if "Unpool" not in name])
-def test_empty_batches_and_no_channels(name, batch, channels):
-    layer = made(name, **WITH_INDICES)
+@pytest.mark.parametrize(("name", "options"), POOLS)
+def test_empty_batches_and_no_channels(name, options, batch, channels):
+    layer = made(name, **WITH_INDICES, **options)
     before, after = ((batch, *[n] * layer.rank, channels) for n in (6, 3 if name[0] == "M" else 2))
     values, indices = layer(mx.zeros(before, mx.float16))
     assert values.shape == indices.shape == after
-    assert (values.dtype, indices.dtype) == (mx.float16, mx.int32)
+    assert (values.dtype, indices.dtype) == (mx.float16, mx.uint8 if options else mx.int32)
     unpool = getattr(mlx_unpool, f"MaxUnpool{layer.rank}d").from_pool(layer)
-    assert unpool(values, indices, output_size=6).shape == before
+    full = unpool(values, indices, output_size=6)
+    assert (full.shape, full.dtype) == (before, mx.float16)

@@ -34,6 +34,8 @@ POOL_1D = {
     "the last NaN wins": ([NAN, NAN, 5, NAN], 4, 4, 0, 1, [NAN], [3], [3]),
     "-inf gives the first element inside": ([-INF] * 3, 3, 2, 1, 1, [-INF] * 2, [0, 1], [1, 0]),
     "padding is skipped, not compared": ([-5, -7], 2, 2, 1, 1, [-5, -7], [0, 1], [1, 0]),
+    "padding 'valid' is none": ([1, 3, 2], 2, 2, "valid", 1, [3], [1], [1]),
+    "padding 'same' keeps the rest": ([1, 3, 2], 2, 2, "same", 1, [3, 2], [1, 2], [1, 0]),
     "dilation skips positions": ([1, 9, 2, 8, 3], 3, 1, 0, 2, [3], [4], [2]),
     "a window outside the input": ([5], 2, 1, 1, 2, [-INF], [-1], [0]),
     "zeros of both signs are equal": ([-0.0, 0.0, 0.0, -0.0], 2, 2, 0, 1, [0, 0], [0, 2], [0, 0]),
@@ -72,6 +74,34 @@ def test_window_indices_have_two_bytes_for_more_than_256_elements():
         assert not outside.any().item()
 
 
+# kernel_size, stride, padding, dilation, and the length that three windows are unpooled to
+DEFAULT_LENGTHS = [
+    (2, 2, 0, 1, 6),
+    (2, 5, 0, 1, 12),
+    (2, 2, 0, 3, 8),
+    (3, 2, "valid", 1, 7),
+    (3, 2, 1, 1, 5),
+    (3, 2, ((1, 0),), 1, 6),
+    (3, 2, ((0, 2),), 1, 5),
+    (3, 1, "same", 1, 3),
+]
+
+
+@pytest.mark.parametrize(("kernel", "stride", "padding", "dilation", "length"), DEFAULT_LENGTHS)
+def test_the_default_size_of_unpooling(kernel, stride, padding, dilation, length):
+    values, indices = line([1, 2, 3]), line([-1, -1, -1], mx.int32)
+    full = mlx_unpool.max_unpool1d(values, indices, kernel, stride, padding, dilation=dilation)
+    assert full.shape == (1, length, 1)
+
+
+@pytest.mark.parametrize("windows", [600, 4096])  # as sums of ones: 256 in bfloat16, 2048 in float16
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_gradient_of_many_windows_is_summed_in_float32(dtype, windows):
+    x = line([0.0] * (windows - 1) + [1.0] + [0.0] * (windows - 1), dtype)
+    gradient = mx.grad(total(lambda x: max_pool1d(x, windows, 1)))(x)
+    assert same(gradient, [0.0] * (windows - 1) + [windows] + [0.0] * (windows - 1))
+
+
 FAR = [2**10, 715827882, 715827883, 2**30, 2**31 - 1]  # times 3: below 2^31, above it, above 2^32
 
 
@@ -84,8 +114,9 @@ def test_the_distance_between_elements_can_exceed_every_type_of_an_index(dilatio
     assert same(indices, [3, 4, 5, 0, 1, 2])
 
 
-def test_the_distance_between_elements_can_exceed_the_integers_of_a_double():
-    length, step, d = 2**22 + 1, 2**20, 2**31 - 1
+@pytest.mark.parametrize("d", [2**31 - 1, 2**31 - 256])  # modulo 2^32, positions below 2^31 and above it
+def test_the_distance_between_elements_can_exceed_the_integers_of_a_double(d):
+    length, step = 2**22 + 1, 2**20
     x = mx.broadcast_to(mx.array(0, mx.int8), (1, 3, length, 1))
     options = {"dilation": (d, 1), "return_indices": True}
     _, indices = max_pool2d(x, (2, 1), (d - 1, step), ((d - 1,) * 2, (0, 0)), **options)

@@ -86,6 +86,7 @@ CONDITIONS = {
     "one smaller than the plane": ((6, 7), 5, 5),
     "the whole plane": ((5, 5), 5, 1),
     "the whole plane and padding": ((5, 5), 5, 1, AFTER),
+    "the whole plane, dilated, and beyond it": ((5, 5), 5, 1, ((0, 4), (0, 4)), 2),
     "one axis": ((12,), 2, 2),
     "one axis with padding": ((11,), 2, 2, ((1, 0),)),
     "one axis and a rest": ((13,), 4, 4),

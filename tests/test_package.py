@@ -147,7 +147,7 @@ def test_the_wheel_works_without_the_checkout(clean, tmp_path):
 import mlx.core as mx, mlx_unpool, pathlib
 print(pathlib.Path(mlx_unpool.__file__).parent)
 print(mlx_unpool.max_pool1d(mx.array([[1.0], [3], [2], [0]]), 2, stream=mx.cpu).tolist())
-with mlx_unpool.use_backend("metal"):
+with mlx_unpool.exporting(), mlx_unpool.use_backend("metal"):
     mlx_unpool.max_pool1d(mx.zeros((4, 1)), 2)
 """
     result = run_in(tmp_path, python, program)
@@ -162,5 +162,5 @@ def test_a_package_without_its_kernels_says_so_where_it_needs_them(monkeypatch, 
     kernel_source.text.cache_clear()
     gpu._build.cache_clear()
     missing = r"^\[mlx_unpool\] the kernel file 'pool.metal' is missing .* Install mlx_unpool again"
-    with mlx_unpool.use_backend("metal"), pytest.raises(RuntimeError, match=missing):
+    with mlx_unpool.exporting(), mlx_unpool.use_backend("metal"), pytest.raises(RuntimeError, match=missing):
         mlx_unpool.max_pool1d(mx.zeros((1, 4, 1)), 2)

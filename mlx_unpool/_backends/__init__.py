@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import mlx.core as mx
 
 from .. import _arguments as arguments
 from .._geometry import Geometry
-from .._scopes import set_inside
+from .._scopes import is_exporting, set_inside
 from .._types import BACKENDS, Arrays, BackendName, Pair, Rule
 from . import cpu, gpu
 
@@ -46,7 +46,12 @@ class Backend(Protocol):
         """
 
 
-Target = tuple[mx.Stream | mx.ThreadLocalStream, Backend]  # of a call and of all its derivatives
+class Target(NamedTuple):
+    """Where a call and all its derivatives run."""
+
+    stream: mx.Stream | mx.ThreadLocalStream
+    backend: Backend
+
 
 _BACKENDS: dict[str, Backend] = {"ops": cpu.Ops()}
 _BACKENDS |= {name: gpu.KernelBackend(name) for name in ("metal", "cuda")}
@@ -73,7 +78,8 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
             functions can be exported for ``"metal"`` on any machine, but for ``"cuda"`` only with CUDA.
 
     Raises:
-        RuntimeError: In a call inside the block, if this MLX was built without the backend.
+        RuntimeError: If this machine cannot run the backend, except ``"metal"`` inside
+            ``exporting``. With the environment variable, each call raises it.
 
     Example:
         >>> with mlx_unpool.use_backend("ops"):
@@ -82,7 +88,8 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
 
     See also: ``exporting``, to export for another machine; the page Guarantees, for what has been tested.
     """
-    arguments.check_choice("use_backend", "name", name, BACKENDS)
+    name = arguments.choice("use_backend", "name", name, BACKENDS)
+    check_available("use_backend", "name", name)
     return set_inside(forced, name)
 
 
@@ -98,14 +105,40 @@ def target_of(stream: Any) -> Target:
     elif isinstance(stream, (mx.Device, mx.DeviceType)):
         stream = mx.default_stream(stream)
     on_gpu = is_gpu_stream(stream)
-    name = forced.get()
+    name = forced_name()
     if name is not None:
-        arguments.check_choice("mlx_unpool", VARIABLE, name, BACKENDS)
+        check_available("mlx_unpool", VARIABLE, name)
     else:
-        name = ("metal" if is_available("metal") else "cuda") if on_gpu else "ops"
+        name = usual_name(on_gpu)
     if name == "ops" and on_gpu:
         stream = mx.default_stream(mx.cpu)
-    return stream, _BACKENDS[name]
+    return Target(stream, _BACKENDS[name])
+
+
+def forced_name() -> str | None:
+    """The backend that ``use_backend`` or the environment variable selects, or None."""
+    name = forced.get()
+    return name if name is None else arguments.choice("mlx_unpool", VARIABLE, name, BACKENDS)
+
+
+def usual_name(on_gpu: bool) -> str:
+    """The backend of a stream if none is selected."""
+    if not on_gpu:
+        return "ops"
+    return "metal" if is_available("metal") else "cuda"
+
+
+def check_available(caller: str, argument: str, name: str) -> None:
+    """Check that this machine can run a backend, or that it only exports functions for Metal."""
+    if is_available(name):
+        return
+    hint = ""
+    if name == "metal":
+        if is_exporting.get():
+            return
+        hint = " To export functions for a Mac, enter exporting() first."
+    needed = "be a backend that this machine can run"
+    raise RuntimeError(arguments.message(caller, argument, needed, name) + hint)
 
 
 def is_gpu_stream(stream: Any) -> bool:

@@ -11,8 +11,7 @@ from support.arrays import FLOATS, INTEGERS
 from support.kernel_cases import CHOSEN_CALLS, huge, pool_windows
 
 from mlx_unpool import AdaptiveMaxPool2d, MaxPool2d, _backends, adaptive_max_pool2d
-from mlx_unpool._backends import gpu
-from mlx_unpool._backends.gpu import threadgroup
+from mlx_unpool._backends.launches import KERNELS, threadgroup
 
 # What MLX passes for an A100 and an H100.
 ARCHITECTURES = ("sm_80", "sm_90a")
@@ -50,7 +49,7 @@ def test_the_launches_cover_every_kernel_dtype_and_switch():
         for name, value in launch.template:
             if len(re.findall(rf"\b{name}\b", launch.function)) > 1:  # used, not only declared
                 seen.setdefault((launch.body, name), set()).add(value)
-    assert {body for body, _ in seen} == {kernel.name for kernel in gpu.KERNELS}
+    assert {body for body, _ in seen} == {kernel.name for kernel in KERNELS}
     for (body, name), values in seen.items():
         if isinstance(next(iter(values)), bool):
             assert values == {False, True}, (body, name)

@@ -76,17 +76,26 @@ def max_pool(rank: int) -> list[Case]:
 
 def max_unpool(rank: int) -> list[Case]:
     pool, function = (getattr(mlx_unpool, f"max_{kind}{rank}d") for kind in ("pool", "unpool"))
-    cases = []
-    for index_format, window in (("flat", WINDOW), ("window", WINDOW), ("flat", (None,))):
+    cases: list[Case] = []
+    for index_format, window, is_given in (
+        ("flat", WINDOW, False),
+        ("window", WINDOW, False),
+        ("flat", (None,), True),
+        ("window", WINDOW, True),
+    ):
         options = {"return_indices": True, "index_format": index_format}
         values, indices = pool(distinct(rank), *WINDOW, **options)
+        given = {}
+        if is_given:  # then the dtype may be that of the other format
+            given = {"index_format": index_format}
+            indices = indices.astype(mx.int32 if index_format == "window" else mx.uint8)
         if not cases:
             flat, positions = np.array(folded(indices)), np.arange(prod(SIZES[rank]))
             won = np.where(reference.winners(flat, SIZES[rank]), flat, -1)  # the last of several
             matrix = won.reshape(len(won), 1, -1) == positions[:, None]
 
-        def call(values, indices, window=window, **options):
-            return function(values, indices, *window, output_size=SIZES[rank], **options)
+        def call(values, indices, window=window, given=given, **options):
+            return function(values, indices, *window, output_size=SIZES[rank], **given, **options)
 
         cases.append(Case(call, [mx.sin(values), indices], matrix))
     return cases

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     unpool = MaxUnpool2d.from_pool(pool)
     assert_type(unpool, MaxUnpool2d)
     assert_type(unpool(values, indices, output_size=x.shape), mx.array)
-    assert_type(mlx_unpool.MaxUnpool1d(None), mlx_unpool.MaxUnpool1d)
+    assert_type(mlx_unpool.MaxUnpool1d(None, index_format="flat"), mlx_unpool.MaxUnpool1d)
+    assert_type(MaxUnpool2d(2, index_format=None)(x, indices, 4, stream=mx.cpu), mx.array)
+    assert_type(mlx_unpool.max_unpool2d(values, indices, 2, index_format="window"), mx.array)
     assert_type(mlx_unpool.replace_max_pools(nn.Sequential(nn.MaxPool2d(2))), nn.Sequential)
 
     assert_type(mlx_unpool.convert_indices(indices, "flat", "tensorflow_batch", (4, 6)), mx.array)
@@ -40,5 +42,6 @@ if TYPE_CHECKING:
         indices, "pytorch", "window", x.shape, (2, 2), target_data_format="channels_first"
     )
     mlx_unpool.check_indices(first, (4, 6), 2, padding=((0, 1), 1), data_format="channels_first")
+    mlx_unpool.check_indices(first, (4, 6), 2, index_format="window")
     with mlx_unpool.use_backend("ops"), mlx_unpool.checking(), mlx_unpool.exporting():
         mx.eval(first)
