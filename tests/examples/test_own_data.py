@@ -1,14 +1,13 @@
 """Folders of own data: splits, pairs of images and masks, images of more than 8 bits, programs."""
 
 import json
-import re
 from pathlib import Path
 
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 from helpers.masks import BLOCKS, COLOURS, encoded, error_of, pairs, png, put, write
-from helpers.programs import ROOT, call
+from helpers.programs import call
 from helpers.small_models import randomised
 from mlx_unpool_zoo.classes import not_drawn
 from mlx_unpool_zoo.data import read
@@ -118,57 +117,6 @@ def test_another_class_file_in_a_folder_is_named(tmp_path):
     put(tmp_path, files | {"val/classes.txt": "0 sky\n"})
     assert f"{tmp_path}/val/classes.txt is not used: the class file is " in error_of(read, [tmp_path], 256)
     assert [*read([tmp_path], 256, tmp_path / "classes.txt")] == ["train", "validation"]
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::DeprecationWarning")
-def test_the_programs_of_the_page_draw_masks_that_are_read(tmp_path, monkeypatch):
-    """A rectangle in the forms of labelme, COCO and YOLO."""
-    pytest.importorskip("pycocotools")
-    corners = [[10, 10], [30, 10], [30, 30], [10, 30]]
-    flat = [number for corner in corners for number in corner]
-    shape = {"label": "leaf", "points": corners, "shape_type": "polygon"}
-    region = {"id": 1, "image_id": 7, "category_id": 5, "area": 400, "iscrowd": 0, "segmentation": [flat]}
-    image = {"id": 7, "file_name": "a.png", "width": 60, "height": 40}
-    coco = {"images": [image], "annotations": [region], "categories": [{"id": 5, "name": "leaf"}]}
-    files = {
-        "photos/images/a.png": np.zeros((40, 60, 3), np.uint8),
-        "labelme/a.json": {"shapes": [shape], "imageWidth": 60, "imageHeight": 40},
-        "instances.json": coco,
-        "labels/a.txt": " ".join(map(str, [0, *(np.array(corners) / (60, 40)).ravel()])),
-    }
-    programs = [code for code in codes_of_page() if "classes.txt" in code]
-    monkeypatch.chdir(put(tmp_path, files))
-    for code, pixels in zip(programs, (21 * 21, 20 * 20, 21 * 21), strict=True):  # Pillow draws the outline
-        exec(compile(code, "masks.md", "exec"), {})
-        record = read([Path("photos")], 256)["train"]
-        assert record.pixels() == {"background": 2400 - pixels, "leaf": pixels, "ignored": 0}
-        Path("photos/masks/a.png").unlink()
-        Path("photos/classes.txt").unlink()
-
-
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # files that Pillow leaves open
-def test_the_links_of_the_page_make_folders_of_public_data(tmp_path, monkeypatch):
-    voc, cities, drive = "VOCdevkit/VOC2012/", "train/x/a_1_{}.png", "DRIVE/training/{}.{}"
-    files: dict = {f"{voc}ImageSets/Segmentation/{split}.txt": f"{split}\n" for split in ("train", "val")}
-    for split in ("train", "val"):
-        files |= {f"{voc}JPEGImages/{split}.jpg": BLOCKS, f"{voc}SegmentationClass/{split}.png": BLOCKS}
-    files |= {f"leftImg8bit/{cities.format('leftImg8bit')}": BLOCKS, f"{voc}JPEGImages/other.jpg": BLOCKS}
-    files |= {f"gtFine/{cities.format(f'gtFine_{kind}')}": BLOCKS for kind in ("labelIds", "color")}
-    files |= {drive.format("images/21_training", "tif"): BLOCKS, drive.format("mask/21_mask", "gif"): BLOCKS}
-    files |= {drive.format("1st_manual/21_manual1", "gif"): BLOCKS}
-    (code,) = [code for code in codes_of_page() if "symlink_to" in code]
-    monkeypatch.chdir(put(tmp_path, files))
-    exec(compile(code, "masks.md", "exec"), {})
-    assert names_of(Path("photos")) == {
-        "train": "21_training.tif 21_training.png " + "a_1_leftImg8bit.png " * 2 + "train.jpg train.png",
-        "validation": "val.jpg val.png",
-    }
-
-
-def codes_of_page() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs/masks.md").read_text(), re.DOTALL)
 
 
 # Images.
