@@ -41,7 +41,7 @@ class Facts:
     size: tuple[int, int]
     format: str
     pages: int
-    orientation: int  # of EXIF
+    orientation: int  # of EXIF, 1 to 8; 1 is upright
     white_is_zero: bool  # of TIFF; Pillow inverts 1 and 8 bits, but not 16
     levels: int = 256  # how many values it has, if they have more than 8 bits
 
@@ -57,8 +57,8 @@ class Facts:
 
     @property
     def turned(self) -> bool:
-        """Whether its EXIF data turn it, and its size does not change: masks may be drawn on either."""
-        return self.orientation > 1 and (self.orientation < 5 or self.size[0] == self.size[1])
+        """Whether its EXIF data turn it: a mask may be drawn on either form."""
+        return self.orientation > 1
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -70,32 +70,45 @@ def open_picture(path: Path) -> tuple[Image.Image, Facts]:
     """A picture, turned as its EXIF data say, and what its file says.
 
     Raises:
+        OSError: If it cannot be opened.
         ValueError: If it is damaged, is no image or is very large.
     """
+    if path.exists() and not path.is_file():  # reading a FIFO would wait
+        raise ValueError(f"{path} is no file.")
     with path.open("rb") as file:  # raises an error that gives the reason
         start = file.read(64)
     try:
         with Image.open(path) as image:
-            raw = raw_mode(image)
-            facts = Facts(
-                path=path,
-                mode=raw if "16" in raw else image.mode,
-                raw=raw,
-                size=image.size,
-                format=image.format or "",
-                pages=pages_of(image),
-                orientation=image.getexif().get(0x112, 1),
-                white_is_zero=getattr(image, "tag_v2", {}).get(262) == 0,
-            )
-            return ImageOps.exif_transpose(image), facts
+            return ImageOps.exif_transpose(image), facts_of(path, image)
     except Exception as error:  # formats and damaged files raise many kinds of errors
         reason = (str(error).splitlines() or [type(error).__name__])[0]
     if start[4:8] == b"ftyp" and b"avif" not in start and any(brand in start[8:] for brand in HEIC):
-        if "HEIF" in Image.OPEN:
-            raise ValueError(f"{path} is a damaged HEIC file: {reason}")
-        convert = f"sips -s format jpeg '{path.name}' --out '{path.stem}.jpg'"
-        raise ValueError(f"{path} is a HEIC file: pip install {HEIF}, or convert it (on a Mac: {convert}).")
+        raise ValueError(about_heic(path, reason))
     raise ValueError(f"{path} cannot be read as an image: {reason}")
+
+
+def about_heic(path: Path, reason: str) -> str:
+    """Why a HEIC file cannot be read."""
+    if "HEIF" in Image.OPEN:
+        return f"{path} is a damaged HEIC file: {reason}"
+    convert = f"sips -s format jpeg '{path.name}' --out '{path.stem}.jpg'"
+    return f"{path} is a HEIC file: pip install {HEIF}, or convert it (on a Mac: {convert})."
+
+
+def facts_of(path: Path, image: Any) -> Facts:
+    """What the file of an opened picture says."""
+    raw = raw_mode(image)
+    orientation = image.getexif().get(0x112)
+    return Facts(
+        path=path,
+        mode=raw if "16" in raw else image.mode,
+        raw=raw,
+        size=image.size,
+        format=image.format or "",
+        pages=pages_of(image),
+        orientation=orientation if orientation in range(2, 9) else 1,
+        white_is_zero=getattr(image, "tag_v2", {}).get(262) == 0,
+    )
 
 
 def raw_mode(image: Any) -> str:
