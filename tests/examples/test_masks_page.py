@@ -1,4 +1,4 @@
-"""The programs and commands of docs/masks.md, with small files in the forms of tools and data sets."""
+"""The programs and commands of docs/masks.md, with small files as tools and data sets have them."""
 
 import json
 import re
@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -101,8 +102,17 @@ def test_a_program_draws_these_pixels_and_a_second_run_changes_nothing(tool):
     Path("photos/classes.txt").write_text("mine")
     assert refused(PROGRAMS[tool]).startswith("photos/masks exists: rename it")
     Path("photos/masks").rename("kept")
-    assert refused(PROGRAMS[tool]).startswith("photos/classes.txt exists: rename it")
+    assert refused(PROGRAMS[tool]).startswith("photos/classes.txt must be\n0 background\n1 leaf\n")
     assert Path("photos/classes.txt").read_text() == "mine"
+
+
+@pytest.mark.usefixtures("folder")
+def test_splits_have_one_class_file():
+    for split in ("train", "val"):
+        put(Path(), {f"photos/{split}/images/a.png": IMAGE})
+        run("imagePath", ('Path("photos") ', f'Path("photos/{split}")'))
+        assert mask_of("a", f"photos/{split}/masks") == LEAF
+    assert [path.as_posix() for path in Path().rglob("classes.txt")] == ["photos/classes.txt"]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +190,7 @@ def test_labels_in_another_folder_are_missed():
 
 @pytest.mark.usefixtures("folder")
 def test_regions_of_coco_are_drawn_as_pycocotools_draws_them():
-    """A crowd in run lengths, smaller objects over larger ones, one that is partly outside, no areas."""
+    """A crowd in run lengths, smaller objects over larger ones, one partly outside, no areas."""
     stem = {"id": 0, "name": "stem"}
     crowd = {"segmentation": {"counts": [16, 8], "size": [4, 6]}, "iscrowd": 1}
     small, outside = box(2, 1, 3, 2) | {"category_id": 0}, box(-9, 3, 1, 9)
@@ -330,9 +340,12 @@ def test_carvana_has_all_pictures_of_a_car_in_one_split():
 # Commands: those of public sets, and the options of the table.
 
 
-def commands_with(word: str) -> list[str]:
-    lines = re.findall(r"^    (python .*)$", PAGE, re.MULTILINE)
-    return [line for line in lines if word in line]
+def commands_with(word: str) -> tuple[str, list[str]]:
+    """The lines that write a class file, and the options of the training that reads it."""
+    blocks = re.findall(r"(?:^    .*\n)+", PAGE, re.MULTILINE)
+    (block,) = [dedent(block) for block in blocks if word in block]
+    before, options = block.replace("\\\n", "").split("python -m mlx_unpool_zoo train")
+    return before, shlex.split(options)
 
 
 def options_of(tool: str) -> list[str]:
@@ -372,9 +385,9 @@ def options_of(tool: str) -> list[str]:
 @pytest.mark.usefixtures("empty")
 def test_commands_of_public_data_sets_read_them(word, files, names, capfd):
     put(Path(), files)
-    write, train = commands_with(f"{word}.txt")
+    write, options = commands_with(f"{word}.txt")
     subprocess.run(write.replace("python", sys.executable, 1), shell=True, check=True)
-    splits = read_data(parse_arguments(shlex.split(train)[4:]))
+    splits = read_data(parse_arguments(options))
     assert len(splits["train"].classes) == names
 
 
