@@ -32,7 +32,7 @@ HINTS = {
         f"test. Or pass folders of any names, {OPTIONS}. Otherwise move it away."
     ),
     "folder of files": f"Move files out of folders in it, or pass the folders: {OPTIONS}.",
-    "class file": "Pass the class file with --classes, or move this one away.",
+    "class file": "It is not the class file, and differs: remove it, or pass one with --classes.",
     "text": (
         "If a text lists classes, write classes.txt, with a line VALUE NAME for each value of the "
         "masks, such as '0 background'. If it lists the images of a split, move these and their "
@@ -99,7 +99,7 @@ def find(
 
 @dataclass(frozen=True)
 class Search:
-    """Finds files. ``skips``: whether other files called classes.txt are skipped."""
+    """Finds files. ``skips``: whether other class files than this are skipped."""
 
     ending: str
     class_file: Path
@@ -156,8 +156,12 @@ class Search:
             return False
         if re.fullmatch(SKIPPED, path.name, re.IGNORECASE):
             return True
-        is_class_file = self.class_file.is_file() and path.samefile(self.class_file)
-        return is_class_file or (self.skips and path.name == CLASS_FILE)
+        if self.skips and path.name == CLASS_FILE:
+            return True
+        if not self.class_file.is_file():
+            return False
+        is_copy = path.name == CLASS_FILE and path.read_bytes() == self.class_file.read_bytes()
+        return is_copy or path.samefile(self.class_file)
 
     def folders_in(self, folder: Path) -> dict[str, Path]:
         """The folders in a folder, by their names in lower case."""

@@ -86,7 +86,7 @@ def problem_of_file(image: Image.Image, facts: Facts) -> str:
     if facts.white_is_zero:
         return (
             "is a TIFF with WhiteIsZero, which some programs invert: save it as PNG, and check "
-            "that objects have the same value in all masks (tifffile.imread reads the stored values)."
+            "that objects have the same value in all masks (tifffile reads the stored values)."
         )
     return ""
 
