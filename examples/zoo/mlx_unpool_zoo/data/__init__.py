@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain, product
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from ..inputs import nearest, reduced
 from .class_file import check_values, read_class_file
-from .folders import CLASS_FILE, Pair, find
+from .folders import CLASS_FILE, Pair, class_file_of, find
 from .masks import Mask, check_forms, check_palettes, read_mask
 from .pictures import Facts, few_left, range_of, scaled, values_of
 from .proposal import proposal
@@ -25,7 +25,7 @@ BAR: Any = {"unit": "image", "leave": False, "disable": None}  # no bar outside 
 EVERY = 5  # of so many images one is for validation, if there are no others
 DIVIDED = (
     "Every fifth image, in the order of names, is for validation. If several show the same thing "
-    "(augmented copies, frames of a video, slices), the scores are too high: use folders train and val."
+    "(augmented copies, frames of a video), scores are too high: use folders train and val."
 )
 
 
@@ -57,13 +57,11 @@ def read(
         ValueError: If a file is missing, is not used, cannot be read, or has another form; without
             a class file, with the lines of one.
     """
-    path = class_file_of(folders, classes)
-    splits = find(folders, others, mask_ending, path)
+    splits = find(folders, others, mask_ending, classes)
     divided = divided and "validation" not in splits
     if divided:
         splits = divide(splits)
-    if not classes:
-        check_class_files(path, [*folders, *chain(*others.values())])
+    path = class_file_of(folders, classes)
     table = read_class_file(path) if path.exists() else None
     masks = read_masks(splits, side)
     if not table:
@@ -79,18 +77,6 @@ def read(
     if divided:
         found["validation"].notes.append(DIVIDED)
     return found
-
-
-def class_file_of(folders: Sequence[Path], classes: Path | None = None) -> Path:
-    """The class file: the one that is given, or classes.txt in the folder, or in that of the masks.
-
-    Raises:
-        ValueError: If it is a folder or a FIFO, for example.
-    """
-    path = classes or folders[-1] / CLASS_FILE
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} must be a file.")
-    return path
 
 
 def without_classes(path: Path, masks: Sequence[Mask]) -> str:
@@ -111,7 +97,7 @@ def proposed_classes(
     mask_ending: str = "",
 ) -> str:
     """The lines of a class file for the masks in folders; see :func:`read`."""
-    masks = read_masks(find(folders, others, mask_ending, class_file_of(folders, classes)), 256)
+    masks = read_masks(find(folders, others, mask_ending, classes), 256)
     return proposal([*chain(*masks.values())])
 
 
@@ -120,23 +106,11 @@ def divide(splits: Mapping[str, list[Pair]]) -> dict[str, list[Pair]]:
     train = splits["train"]
     if len(train) < EVERY:
         raise ValueError(
-            f"a folder val, or --validation, is needed for fewer than {EVERY} images, but there are "
-            f"{len(train)}."
+            f"a folder val, or --validation, is needed for fewer than {EVERY} images, but there "
+            f"are {len(train)}."
         )
     kept = [pair for number, pair in enumerate(train, 1) if number % EVERY]
     return {**splits, "train": kept, "validation": train[EVERY - 1 :: EVERY]}
-
-
-def check_class_files(path: Path, folders: Iterable[Path]) -> None:
-    """Raise ValueError if a folder of the data has a class file that differs from ``path``."""
-    expected = path.read_bytes() if path.exists() else b""
-    for folder, depth in product(folders, ("", "*/", "*/*/")):
-        for other in folder.glob(f"{depth}{CLASS_FILE}"):
-            if other.is_file() and other.read_bytes() != expected:
-                raise ValueError(
-                    f"{other} is not used: the class file is {path}. Move it there, remove it, or pass "
-                    "--classes."
-                )
 
 
 def read_masks(splits: Mapping[str, list[Pair]], side: int) -> dict[str, list[Mask]]:
@@ -151,7 +125,9 @@ def read_masks(splits: Mapping[str, list[Pair]], side: int) -> dict[str, list[Ma
     return found
 
 
-def read_images(record: Record, pairs: Sequence[Pair], like: Record, ends: Sequence[float] | None) -> None:
+def read_images(
+    record: Record, pairs: Sequence[Pair], like: Record, ends: Sequence[float] | None
+) -> None:
     """Read the images of a record, with the depth and the range of the record ``like``."""
     pictures: list[np.ndarray] = []
     bar = tqdm(pairs, f"Reading {record.split}", **BAR)
@@ -172,13 +148,13 @@ def read_images(record: Record, pairs: Sequence[Pair], like: Record, ends: Seque
 
 
 def check_image(picture: np.ndarray, facts: Facts, mask: Mask, first: Facts) -> None:
-    """Raise ValueError if an image has another size than its mask, or another depth than the first."""
+    """Raise ValueError if an image differs in size from its mask, or in depth from the first."""
     size = picture.shape[1::-1]
     if mask.size != size:
         stored = " as it is stored; save it upright" if mask.size == facts.size else ""
         raise ValueError(
-            f"{mask.path} must have the size of its image (rotated as in its EXIF data), {size}, but "
-            f"has {mask.size}{stored}."
+            f"{mask.path} must have the size of its image (rotated as in its EXIF data), {size}, "
+            f"but has {mask.size}{stored}."
         )
     if facts.depth != first.depth:
         one, other = (f"{each.path} has {each.depth}" for each in (facts, first))
@@ -220,9 +196,9 @@ def check_apart(records: Mapping[str, Record]) -> None:
         if copies:
             path, (other, known) = record.facts[copies[0]].path, seen[digests[copies[0]]]
             raise ValueError(
-                f"{len(copies)} of {len(digests)} images for {split} are also for {other}: {path} and "
-                f"{known} are the same picture, for example. Remove one of them, or put both into the "
-                "same split, with folders train and val."
+                f"{len(copies)} of {len(digests)} images for {split} are also for {other}: {path} "
+                f"and {known} are the same picture, for example. Remove one of them, or put both "
+                "into the same split, with folders train and val."
             )
         for digest, facts in zip(digests, record.facts):
             if digest:

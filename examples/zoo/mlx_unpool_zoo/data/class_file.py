@@ -29,8 +29,8 @@ PLACEHOLDER, IGNORED_NAME = "?", "ignored"
 # What is wrong with a name that has one of these forms.
 WRONG_NAMES = {
     r"\?": "write a name for {value} in place of ?.",
-    rf"{VALUE}\s.*|#[0-9a-fA-F]{{6}}": "it must have one value before the name, but has two: {line!r}.",
-    r".*(\s[0-9]+){3}": "the name must not end in three numbers: {line!r}. A colour replaces the number.",
+    rf"{VALUE}\s.*|#[0-9a-fA-F]{{6}}": "it must have one value, but has two: {line!r}.",
+    r".*(\s[0-9]+){3}": "a colour, as #804080, replaces the number: {line!r}.",
     r"[_ ]*(ignored?|void|unlabell?ed)[_ ]*": (
         "{name!r} can mean two things. Call it ignored if its pixels do not count, or give it "
         "another name if it is a class."
@@ -53,7 +53,7 @@ class Classes:
         return max(self.names) >= COLOUR
 
     def entries(self) -> list[dict[str, Any]]:
-        """The name and colour of each class, and its label, the first of its numbers in the masks."""
+        """The name, the colour and the label, the first of its numbers, of each class."""
         first = {name: value for value, name in reversed(self.names.items())}
         if self.in_colours:
             return [{"name": name, "colour": rgb(first[name])} for name in self.counted]
@@ -104,7 +104,8 @@ def read_class_file(path: Path) -> Classes:
     classes = Classes(path, names)
     if not 2 <= len(classes.counted) < IGNORED:
         raise ValueError(
-            f"{path} must have 2 to {IGNORED - 1} classes besides ignored, but has {len(classes.counted)}."
+            f"{path} must have 2 to {IGNORED - 1} classes besides ignored, but has "
+            f"{len(classes.counted)}."
         )
     return classes
 
@@ -113,7 +114,8 @@ def value_and_name(line: str) -> tuple[int, str]:
     """The value and the name in a line. Raises ValueError with what is wrong with its form."""
     text, _, name = re.sub(r"\s+", " ", line, count=1).partition(" ")
     if not re.fullmatch(VALUE, text) or not name:
-        form = f"it must be VALUE NAME, such as '1 road' or '#804080 road', but is {shortened(line)!r}."
+        form = "it must be VALUE NAME, such as '1 road' or '#804080 road', but is "
+        form += f"{shortened(line)!r}."
         if text.startswith("#") and not re.fullmatch(VALUE, text):
             form += " A colour has six hexadecimal digits; a comment begins with '# '."
         raise ValueError(form)
@@ -127,24 +129,31 @@ def value_and_name(line: str) -> tuple[int, str]:
     return int(text), name
 
 
-def check_values(split: str, masks: Sequence[Mask], classes: Classes, known: Collection[str] = ()) -> None:
-    """Raise ValueError for values without a class, and, in training masks, for classes without pixels.
+def check_values(
+    split: str, masks: Sequence[Mask], classes: Classes, known: Collection[str] = ()
+) -> None:
+    """Check that masks have classes, and training masks all of them.
 
-    ``known``: the names of classes that training masks need not have, those of a trained model.
+    Args:
+        split: Of the masks.
+        masks: The masks of a split.
+        classes: Those of the class file.
+        known: The names of classes of a trained model, which training masks need not have.
+
+    Raises:
+        ValueError: If a value is not listed, no pixel counts, or a class has no training pixels.
     """
     counts = total(masks)
     if unlisted := [value for value, _ in counts.most_common() if value not in classes.names]:
         raise ValueError(about_unlisted(unlisted, masks, classes))
-    present = {classes.indices[value] for value in counts}
-    if present == {IGNORED}:
+    present = {classes.names[value] for value in counts}
+    if present == {IGNORED_NAME}:
         raise ValueError(f"every pixel of the masks for {split} is ignored.")
-    absent = [
-        name for index, name in enumerate(classes.counted) if index not in present and name not in known
-    ]
+    absent = [name for name in classes.counted if name not in {*present, *known}]
     if absent and split == "train":
         raise ValueError(
             f"no training mask has {cut(absent)}. Move images that have it to the training images "
-            "(without folders train and val, every fifth image by name is for validation), or call it "
+            "(without a folder val, every fifth image by name is for validation), or call it "
             f"ignored in {classes.path}, or remove its line if no mask has it."
         )
 
@@ -161,5 +170,5 @@ def about_unlisted(unlisted: list[int], masks: Sequence[Mask], classes: Classes)
         mask, listed = reversed(kinds) if classes.in_colours else kinds
         return f"{said} These masks have {mask}, but the file has {listed}."
     if odd := oddities(masks, counts):
-        return f"{said} {' '.join(odd)} Correct the masks, or add a line for each value that is a class."
+        return f"{said} {' '.join(odd)} Correct masks, or add a line for each value of a class."
     return f"{said} Add a line '{text_of(unlisted[0])} NAME' for each, or correct the masks."

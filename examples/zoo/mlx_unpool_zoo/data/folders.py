@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import shlex
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,38 +21,36 @@ CLASS_FILE = "classes.txt"
 # Files that need no use: texts about the data, and files of Windows.
 SKIPPED = r".*\.md|(readme|licen[cs]e)(\.dataset|\.roboflow)?(\.txt|\.rst|\.pdf|\.html)?"
 SKIPPED += r"|thumbs\.db|desktop\.ini"
-ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar")
 PAGE = "https://github.com/mlx-unpool/mlx-unpool/blob/main/docs/masks.md"
-TWO_FOLDERS = "--data IMAGES MASKS --validation IMAGES MASKS --test IMAGES MASKS"
+OPTIONS = "--data IMAGES MASKS --validation IMAGES MASKS --test IMAGES MASKS"
 OTHER_TOOLS = f"Polygons and exports of other tools are not read: {PAGE} shows how to convert them."
-# What to do about a file or folder that is not used; see hint_for.
+# What to do about a path that is not used, by its kind: see kind_of.
 HINTS = {
-    "folder of splits": "Call a folder for validation val and one for a test test; move others away.",
+    "split": "Call a folder for validation val and one for a test test; move others away.",
     "folder": (
-        "Call the folders of images and masks images and masks. If it is another split, put "
-        "images and masks into a folder train, and call the others val and test. Or pass folders of "
-        f"any names, {TWO_FOLDERS}. If it is not for this training, move it away."
+        "If it is another split, put images and masks into train, and call the others val and "
+        f"test. Or pass folders of any names, {OPTIONS}. Otherwise move it away."
     ),
-    "folder of files": (
-        f"Folders in it are not read: move their files up, or pass the folders of each split, {TWO_FOLDERS}."
-    ),
+    "folder of files": f"Move files out of folders in it, or pass the folders: {OPTIONS}.",
+    "class file": "It is not the class file, and differs: remove it, or pass one with --classes.",
     "text": (
-        "If a text lists the classes, write classes.txt, with a line VALUE NAME for each value of the "
-        "masks, such as '0 background'. If it lists the images of a split, move these images and "
-        "their masks to folders train, val and test. Then move the text away."
+        "If a text lists classes, write classes.txt, with a line VALUE NAME for each value of the "
+        "masks, such as '0 background'. If it lists the images of a split, move these and their "
+        "masks to folders train, val and test. Only then move it away."
     ),
-    "export": f"{OTHER_TOOLS} Move it away after that.",
+    "export": f"{OTHER_TOOLS} Only then move it away.",
     "archive": "Unpack an archive, and move it away.",
     "picture": "Move images to images and masks to masks.",
     "mask": (
-        "Masks must be PNG, TIFF or BMP. JPEG changes their values, also if it is saved as PNG "
-        "afterwards: export them as PNG. Save GIF as PNG."
+        "Masks must be PNG, TIFF or BMP. Save GIF as PNG. JPEG has changed the values, also if you "
+        "save it as PNG: export masks as PNG."
     ),
     "special": "It is a broken link, or neither a file nor a folder: remove it.",
     "other": "If it is an image, save it as PNG, TIFF or JPEG; otherwise move it away.",
 }
-TEXTS = (".txt", ".csv", ".tsv", ".names", ".lst")
-EXPORTS = (".json", ".xml", ".yaml", ".yml", ".jsonl", ".ndjson")
+KINDS = dict.fromkeys((".txt", ".csv", ".tsv", ".names"), "text")
+KINDS |= dict.fromkeys((".json", ".jsonl", ".xml", ".yaml", ".yml"), "export")
+KINDS |= dict.fromkeys((".zip", ".tar", ".gz", ".tgz", ".7z", ".rar"), "archive")
 
 
 class Pair(NamedTuple):
@@ -63,11 +60,16 @@ class Pair(NamedTuple):
     mask: Path
 
 
+def class_file_of(folders: Sequence[Path], classes: Path | None = None) -> Path:
+    """The class file: the one that is given, or classes.txt in the last folder."""
+    return classes or folders[-1] / CLASS_FILE
+
+
 def find(
     folders: Sequence[Path],
     others: Mapping[str, Sequence[Path]],
     ending: str = "",
-    class_file: Path | None = None,
+    classes: Path | None = None,
 ) -> dict[str, list[Pair]]:
     """The images and masks of each split, sorted by name.
 
@@ -77,12 +79,12 @@ def find(
         others: The same for other splits, by their names; each has one split.
         ending: What the names of masks have after those of their images. If it is given, images
             and masks can be in one folder.
-        class_file: A file that can be in a folder, besides those that are called classes.txt.
+        classes: The class file. If it is given, other files called classes.txt are skipped.
 
     Raises:
         ValueError: If a folder contains anything else, or an image has no mask, or a mask no image.
     """
-    search = Search(normalised(ending), class_file)
+    search = Search(normalised(ending), class_file_of(folders, classes), bool(classes))
     splits = search.splits_in(folders)
     for split, paths in others.items():
         if split in splits:
@@ -90,17 +92,18 @@ def find(
             raise ValueError(f"{used} and --{split} are both for {split}: pass one.")
         (found, *further) = search.splits_in(paths).values()
         if further:
-            raise ValueError(f"--{split} must be the folder of one split, but {paths[0]} has several.")
+            raise ValueError(f"--{split} must be the folder of one split, unlike {paths[0]}.")
         splits[split] = found
     return {split: search.pairs_in(each) for split, each in splits.items()}
 
 
 @dataclass(frozen=True)
 class Search:
-    """Finds files; the arguments are those of :func:`find`."""
+    """Finds files. ``skips``: whether other class files than this are skipped."""
 
     ending: str
-    class_file: Path | None
+    class_file: Path
+    skips: bool
 
     def splits_in(self, folders: Sequence[Path]) -> dict[str, Pair]:
         """The folders of images and of masks of each split."""
@@ -115,7 +118,7 @@ class Search:
         inside = self.folders_in(folders[0])
         if "train" not in inside:
             return {"train": self.pair_in(folders[0])}
-        self.check_only(folders[0], [*SPLITS], "folder of splits")
+        self.check_only(folders[0], [*SPLITS], "split")
         return {split: self.pair_in(inside[n]) for n, split in SPLITS.items() if n in inside}
 
     def pair_in(self, folder: Path) -> Pair:
@@ -126,37 +129,39 @@ class Search:
         if not {"images", "masks"} <= inside.keys():
             has = cut([path.name for path in self.contents(folder)]) or "nothing"
             raise ValueError(
-                f"{folder} must contain the folders images and masks, or train (and val, test) with "
-                f"these in each, but contains {has}. Rename them, or pass the folders of each split, "
-                f"{TWO_FOLDERS}. {OTHER_TOOLS}"
+                f"{folder} must contain the folders images and masks, or train (and val, test) "
+                f"with these in each, but contains {has}. Rename them, or pass {OPTIONS}. "
+                f"{OTHER_TOOLS}"
             )
         self.check_only(folder, ["images", "masks"], "folder")
         return Pair(inside["images"], inside["masks"])
 
     def contents(self, folder: Path) -> list[Path]:
-        """What is in a folder, sorted, without what needs no use.
+        """What is in a folder, sorted, without what is skipped.
 
         Raises:
             ValueError: If a name has characters that cannot be printed.
         """
         paths = sorted(path for path in folder.iterdir() if not self.is_skipped(path))
         for path in paths:
-            if any(unicodedata.category(character) in ("Cc", "Cs") for character in path.name):
-                raise ValueError(
-                    f"{folder} contains {path.name!r}: rename it, without control characters, in UTF-8."
-                )
+            if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in path.name):
+                raise ValueError(f"{folder}: rename {path.name!r}, in UTF-8, in one line.")
         return paths
 
     def is_skipped(self, path: Path) -> bool:
-        """Whether a path is hidden, a text about the data, or a class file."""
+        """Whether a path is hidden, a text about the data, or the class file."""
         if path.name.startswith("."):
             return True
-        if re.fullmatch(SKIPPED, path.name, re.IGNORECASE) or path.name == CLASS_FILE:
-            return path.is_file()
-        given = self.class_file
-        if given is None or path.name.lower() != given.name.lower():
+        if not path.is_file():
             return False
-        return path.is_file() and given.is_file() and path.samefile(given)
+        if re.fullmatch(SKIPPED, path.name, re.IGNORECASE):
+            return True
+        if self.skips and path.name == CLASS_FILE:
+            return True
+        if not self.class_file.is_file():
+            return False
+        is_copy = path.name == CLASS_FILE and path.read_bytes() == self.class_file.read_bytes()
+        return is_copy or path.samefile(self.class_file)
 
     def folders_in(self, folder: Path) -> dict[str, Path]:
         """The folders in a folder, by their names in lower case."""
@@ -169,78 +174,27 @@ class Search:
 
     def check_only(self, folder: Path, names: Sequence[str], kind: str) -> None:
         """Raise ValueError if a folder has more than folders of these names and runs of train."""
-        allowed = {name for name, path in self.folders_in(folder).items() if name in names}
-        others = [path for path in self.contents(folder) if path.name.lower() not in allowed]
-        refuse([path for path in others if not is_run(path)], " and ".join(names), kind)
+        used = [path for name, path in self.folders_in(folder).items() if name in names]
+        others = [path for path in self.contents(folder) if path not in used and not is_run(path)]
+        refuse(others, " and ".join(names), kind)
 
     def pairs_in(self, folders: Pair) -> list[Pair]:
         """The images in one folder with their masks in another, or in the same."""
         images, masks = self.contents(folders.image), self.contents(folders.mask)
         if folders.image.samefile(folders.mask):
             if not self.ending:
-                raise ValueError(
-                    f"{folders.image} is the folder of images and masks: pass --mask-ending, too."
-                )
-            masks = [path for path in images if normalised(path.stem).endswith(self.ending)]
-            images = [path for path in images if path not in {*masks}]
-        refuse([path for path in images if not is_file(path, SUFFIXES)], "images")
-        refuse([path for path in masks if not is_file(path, MASK_SUFFIXES)], "masks")
-        named = Named(folders, by_name(images), by_name(masks), self.ending)
-        named.check()
-        return [Pair(path, named.masks[name + self.ending]) for name, path in named.images.items()]
+                raise ValueError(f"{folders.image} has images and masks: pass --mask-ending, too.")
+            masks = [path for path in images if name_of(path).endswith(self.ending)]
+            images = sorted({*images} - {*masks})
+        named = by_name(images, SUFFIXES, "images")
+        drawn = by_name(masks, MASK_SUFFIXES, "masks")
+        check_names(folders, named, drawn, self.ending)
+        return [Pair(path, drawn[name + self.ending]) for name, path in named.items()]
 
 
-@dataclass
-class Named:
-    """The images and masks of two folders by their names."""
-
-    folders: Pair
-    images: dict[str, Path]
-    masks: dict[str, Path]
-    ending: str
-
-    def check(self) -> None:
-        """Raise ValueError unless each image has a mask, and each mask an image."""
-        if not self.images:
-            raise ValueError(f"{self.folders.image} has no images ({', '.join(SUFFIXES)}).")
-        wanted = {name + self.ending for name in self.images}
-        missing = [name for name in self.images if name + self.ending not in self.masks]
-        surplus = [name for name in self.masks if name not in wanted]
-        if missing:
-            first = self.images[missing[0]]
-            raise ValueError(
-                f"{len(missing)} of {len(self.images)} images have no mask: {first} needs "
-                f"{self.folders.mask / missing[0]}{self.ending}.png{self.advice(missing[0], surplus)}"
-            )
-        if surplus:
-            mask, name = self.masks[surplus[0]], surplus[0].removesuffix(self.ending)
-            near = self.images[nearest_name(name, [*self.images])]
-            raise ValueError(
-                f"{len(surplus)} of {len(self.masks)} masks have no image: {mask} needs an image such as "
-                f"{self.folders.image / name}.jpg; the nearest name is {near.name}. Rename or add it, or "
-                "move the mask away."
-            )
-
-    def advice(self, name: str, surplus: Sequence[str]) -> str:
-        """What to do about an image that has no mask."""
-        if not self.masks:
-            return f", but {self.folders.mask} has no masks ({', '.join(MASK_SUFFIXES)})."
-        near = nearest_name(name, surplus or [*self.masks])
-        text = f"; the nearest name is {self.masks[near].name}. "
-        ending = near.removeprefix(name)
-        paired = sum(each + ending in self.masks for each in self.images)
-        if ending != near and 2 * paired > len(self.images):
-            return f"{text}Pass {shlex.quote(f'--mask-ending={ending}')}."
-        if surplus:
-            rule = "A mask must have the name of its image (in upper and lower case, too)"
-            return f"{text}{rule}, or that and --mask-ending: rename it."
-        return f"{text}An image without objects needs a mask, too, all background."
-
-
-def nearest_name(name: str, names: Sequence[str]) -> str:
-    """The shortest of the names that contain a name, or the one that is most similar."""
-    containing = [each for each in names if name.lower() in each.lower()]
-    return min(containing, key=len, default="") or difflib.get_close_matches(name, names, 1, 0)[0]
+def name_of(path: Path) -> str:
+    """The name of a file without its suffix, as it is compared."""
+    return normalised(path.stem)
 
 
 def normalised(name: str) -> str:
@@ -248,39 +202,80 @@ def normalised(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def by_name(paths: Sequence[Path]) -> dict[str, Path]:
-    """Files by their names without suffix. Raises ValueError if two names are equal."""
+def by_name(paths: Sequence[Path], suffixes: Sequence[str], kind: str) -> dict[str, Path]:
+    """Files by their names without suffix.
+
+    Raises:
+        ValueError: If a path is no file with one of the suffixes, or two names are equal.
+    """
+    wrong = [path for path in paths if path.suffix.lower() not in suffixes or not path.is_file()]
+    refuse(wrong, kind, "folder of files")
     found: dict[str, Path] = {}
     for path in paths:
-        name = normalised(path.stem)
-        if found.setdefault(name, path) != path:
-            raise ValueError(f"{found[name]} and {path.name} have the same name: rename or remove one.")
+        if (first := found.setdefault(name_of(path), path)) != path:
+            raise ValueError(f"{first} and {path.name} have the same name: rename or remove one.")
     return found
 
 
-def is_file(path: Path, suffixes: Sequence[str]) -> bool:
-    """Whether a path is a file, not a FIFO for example, with one of the suffixes."""
-    return path.suffix.lower() in suffixes and path.is_file()
+def check_names(
+    folders: Pair, images: Mapping[str, Path], masks: Mapping[str, Path], ending: str
+) -> None:
+    """Raise ValueError unless each image has a mask, and each mask an image."""
+    if not images or not masks:
+        empty = f"{folders.mask} has no masks" if images else f"{folders.image} has no images"
+        raise ValueError(f"{empty}.")
+    wanted = {name + ending: name for name in images}
+    missing = [wanted[name] for name in wanted.keys() - masks.keys()]
+    surplus = sorted(masks.keys() - wanted.keys())
+    if missing:
+        name = min(missing)
+        near = nearest_name(name, surplus or masks)
+        raise ValueError(
+            f"{len(missing)} of {len(images)} images have no mask: {images[name]} needs "
+            f"{folders.mask / name}{ending}.png; the nearest name is {masks[near].name}. "
+            f"{advice(name, near, images, masks)}"
+        )
+    if surplus:
+        name = surplus[0].removesuffix(ending)
+        near = nearest_name(name, images)
+        raise ValueError(
+            f"{len(surplus)} of {len(masks)} masks have no image: {masks[surplus[0]]} needs an "
+            f"image such as {folders.image / name}.jpg; the nearest name is {images[near].name}. "
+            "Rename or add the image, or move the mask away."
+        )
+
+
+def advice(name: str, near: str, images: Mapping[str, Path], masks: Mapping[str, Path]) -> str:
+    """What to do about an image without a mask, if a mask has the nearest name."""
+    ending = near.removeprefix(name)
+    if ending != near and 2 * sum(each + ending in masks for each in images) > len(images):
+        return f"Pass {shlex.quote(f'--mask-ending={ending}')}."
+    return (
+        "Rename masks to the names of their images, in upper and lower case, too (or these and "
+        "--mask-ending). An image without objects needs a mask, too, all background."
+    )
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str:
+    """The shortest of the names that contain a name, or the one that is most similar."""
+    containing = [each for each in names if name.lower() in each.lower()]
+    return min(containing, key=len, default="") or difflib.get_close_matches(name, names, 1, 0)[0]
 
 
 def is_run(folder: Path) -> bool:
     """Whether a folder, or one in it, has results of train."""
-    if not folder.is_dir():
-        return False
-    inside = [path for path in folder.iterdir() if path.is_dir()]
-    return any((path / "checkpoint.safetensors").is_file() or has_metrics(path) for path in (folder, *inside))
+    inside = folder.iterdir() if folder.is_dir() else ()
+    return any(has_results(path) for path in (folder, *inside))
 
 
-def has_metrics(folder: Path) -> bool:
-    """Whether a folder has a metrics.json of train."""
-    try:
-        found = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, dict) and {"settings", "validation"} <= found.keys()
+def has_results(folder: Path) -> bool:
+    """Whether a folder has the checkpoint or the metrics of a run of train."""
+    metrics = folder / "metrics.json"
+    has_metrics = metrics.is_file() and b'"learning_rate"' in metrics.read_bytes()
+    return has_metrics or (folder / "checkpoint.safetensors").is_file()
 
 
-def refuse(paths: Sequence[Path], allowed: str, folder_kind: str = "folder of files") -> None:
+def refuse(paths: Sequence[Path], allowed: str, folder_kind: str) -> None:
     """Raise ValueError if there is anything else in a folder than what is allowed."""
     if paths:
         hints = dict.fromkeys(HINTS[kind_of(path, allowed, folder_kind)] for path in paths)
@@ -295,7 +290,8 @@ def kind_of(path: Path, allowed: str, folder_kind: str) -> str:
         return folder_kind
     if not path.is_file():
         return "special"
+    if path.name == CLASS_FILE:
+        return "class file"
     if path.suffix.lower() in SUFFIXES:
         return "mask" if allowed == "masks" else "picture"
-    kinds = {"text": TEXTS, "export": EXPORTS, "archive": ARCHIVES}
-    return next((kind for kind, suffixes in kinds.items() if path.suffix.lower() in suffixes), "other")
+    return KINDS.get(path.suffix.lower(), "other")

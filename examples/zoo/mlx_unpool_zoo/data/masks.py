@@ -23,7 +23,7 @@ FORMS = {"L;2": "2 bits per pixel", "L;4": "4 bits per pixel"}
 
 @dataclass
 class Mask:
-    """A mask file: its form, its size (W, H), the pixels of each value, and the values, reduced (H, W).
+    """A mask file: its form, its size (W, H), the pixels of each value, and the reduced values.
 
     A value is a number from 0 to 65535, which may be an index of the ``palette``, or a colour:
     0x804080 + ``COLOUR``, for example. ``palette``: the colours of the indices that occur.
@@ -58,10 +58,7 @@ def read_mask(path: Path, side: int) -> Mask:
     if problem := problem_of_file(image, facts) or problem_of_mode(image, facts):
         raise ValueError(f"{path} {problem}")
     form = form_of(image, facts)
-    if form == COLOURS:
-        values = colours_of(np.array(image.convert("RGB")))
-    else:
-        values = numbers_in(image, facts)
+    values = values_in(image, facts)
     counts = counts_of(values)
     least, most = min(counts), max(counts)
     if len(counts) > MOST:
@@ -88,8 +85,8 @@ def problem_of_file(image: Image.Image, facts: Facts) -> str:
         return "is turned by its EXIF data: save it upright, without them."
     if facts.white_is_zero:
         return (
-            "is a TIFF with WhiteIsZero, which some programs invert: save it as PNG, and check that "
-            "objects have the same value in all masks (tifffile.imread reads the stored values)."
+            "is a TIFF with WhiteIsZero, which some programs invert: save it as PNG, and check "
+            "that objects have the same value in all masks (tifffile reads the stored values)."
         )
     return ""
 
@@ -98,7 +95,7 @@ def problem_of_mode(image: Image.Image, facts: Facts) -> str:
     """Why the pixels of a file may not have the values that were drawn; nothing if they have."""
     if image.mode == "F":
         return (
-            "has floating-point numbers. Save whole numbers, for example with NumPy: Image.fromarray("
+            "has floating-point numbers. Save whole ones, for example with Image.fromarray("
             "np.array(Image.open(path)).round().astype('uint16')).save('mask.png')"
         )
     deep = image.mode.startswith("I")  # 16 bits in one channel
@@ -109,8 +106,8 @@ def problem_of_mode(image: Image.Image, facts: Facts) -> str:
         )
     if image.mode in ("LA", "RGBA") and np.array(image.getchannel("A")).min() < 255:
         return (
-            "has transparent pixels, whose colour is not seen. Fill them with a colour that no class "
-            "has, such as black below white objects, and save it without transparency."
+            "has transparent pixels, whose colour is not seen. Fill them with a colour that no "
+            "class has, such as black below white objects, and save it without transparency."
         )
     return ""
 
@@ -124,8 +121,10 @@ def form_of(image: Image.Image, facts: Facts) -> str:
     return ONE_BIT if image.mode == "1" else FORMS.get(facts.raw[:3], NUMBERS)
 
 
-def numbers_in(image: Image.Image, facts: Facts) -> np.ndarray:
-    """The number, or the index of the palette, of each pixel (H, W)."""
+def values_in(image: Image.Image, facts: Facts) -> np.ndarray:
+    """The number, the index of the palette, or the colour of each pixel (H, W)."""
+    if image.mode in ("RGB", "RGBA"):
+        return colours_of(np.array(image.convert("RGB")))
     numbers = np.array(image.getchannel(0) if image.mode == "LA" else image)
     if numbers.dtype == bool:
         return numbers.astype(np.uint8)
@@ -171,8 +170,8 @@ def check_forms(masks: list[Mask]) -> None:
         first = first or mask
         if mask.form != first.form:
             raise ValueError(
-                f"{first.path} has {first.form}, but {mask.path} has {mask.form}: one value can mean "
-                "different things in them. Save all masks in RGB, of 8 bits, and list their colours."
+                f"{first.path} has {first.form}, but {mask.path} has {mask.form}: one value can "
+                "mean different things. Save all masks in RGB, of 8 bits, and list their colours."
             )
 
 
@@ -184,8 +183,8 @@ def check_palettes(masks: list[Mask]) -> None:
             other, before = first.setdefault(index, (colour, mask))
             if other != colour:
                 raise ValueError(
-                    f"the palettes of the masks differ: {index} is {text_of(other)} in {before.path}, "
-                    f"but {text_of(colour)} in {mask.path}. Save all masks in RGB, and list their "
-                    "colours. Or, only if equal indices mean the same in spite of their colours, save "
-                    "all without a palette."
+                    f"the palettes of the masks differ: {index} is {text_of(other)} in "
+                    f"{before.path}, but {text_of(colour)} in {mask.path}. Save all masks in RGB, "
+                    "and list their colours. Or, only if equal indices mean the same in spite of "
+                    "their colours, save all without a palette."
                 )

@@ -18,12 +18,12 @@ HEAD = (
 MANY = 32  # values, of which so many are rarely classes
 RARE = 20  # a value is rare beside one with more than so many times its pixels
 SMOOTHED = (
-    "Masks that were saved as JPEG, resized with interpolation or drawn with smooth edges have shades "
-    "between their values: draw them again, or restore the values with a threshold."
+    "Masks that were saved as JPEG, resized with interpolation or drawn with smooth edges have "
+    "shades between their values: draw them again, or restore the values with a threshold."
 )
 TOO_MANY = (
-    "So many values are rarely classes: a photograph has thousands, and masks of single objects number "
-    f"these instead of the classes. {SMOOTHED}"
+    "So many values are rarely classes: a photograph has thousands, and masks of single objects "
+    f"number these instead of the classes. {SMOOTHED}"
 )
 
 
@@ -71,24 +71,29 @@ def oddities(masks: Sequence[Mask], counts: Counter[int]) -> list[str]:
         found.append(TOO_MANY)
     elif len(between) > 2:
         values = ", ".join(map(text_of, between[:3]))
-        found.append(f"{values}, for example, have few pixels and lie between frequent values. {SMOOTHED}")
+        found.append(f"{values} have few pixels and lie between frequent values. {SMOOTHED}")
     if numbers_objects(masks):
         found.append(
-            "Every mask has all numbers from 0 to another one: if these number objects, write masks "
-            "that have the number of the class of each object instead."
+            "Every mask has all numbers from 0 to another one: if these number objects, write "
+            "masks that have the number of the class of each object instead."
         )
-    kinds = {tuple(sorted(mask.counts)): mask for mask in masks if len(mask.counts) == 2}
-    if len(counts) > 2 and len(kinds) > 1 and max(len(mask.counts) for mask in masks) == 2:
-        used = [f"{' and '.join(map(text_of, pair))} in {kinds[pair].path}" for pair in kinds]
+    kinds = {tuple(mask.counts): mask.path for mask in masks}
+    if len(counts) > 2 and max(map(len, kinds)) == 2:
+        (one, path), (other, another) = [*kinds.items()][:2]
         found.append(
-            f"Masks have two values each, but not the same ones: {', '.join(used[:3])}. Values that mean "
-            "the same, such as 1 and 255 of two annotators, need the same name."
+            f"No mask has more than two values: {texts_of(one)} in {path}, {texts_of(other)} in "
+            f"{another}. Values that mean the same, as 1 and 255 may, need the same name."
         )
     return found
 
 
+def texts_of(values: Sequence[int]) -> str:
+    """Values in a sentence."""
+    return " and ".join(map(text_of, values))
+
+
 def rare_between(counts: Counter[int]) -> list[int]:
-    """Values with few pixels that lie between two frequent ones, unless all are consecutive numbers."""
+    """Values with few pixels between two frequent ones, unless all are consecutive numbers."""
     ordered = sorted(counts)
     if ordered == [*range(ordered[0], ordered[0] + len(ordered))]:
         return []
@@ -97,7 +102,9 @@ def rare_between(counts: Counter[int]) -> list[int]:
 
 def lies_between(value: int, counts: Counter[int]) -> bool:
     """Whether a value is a mixture of two others, each of which has many more pixels."""
-    frequent = [other for other, pixels in counts.most_common(MANY) if pixels > RARE * counts[value]]
+    frequent = [
+        other for other, pixels in counts.most_common(MANY) if pixels > RARE * counts[value]
+    ]
     point = parts_of(value)
     for one, other in combinations(frequent, 2):
         start, end = parts_of(one), parts_of(other)

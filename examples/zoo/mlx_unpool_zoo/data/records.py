@@ -51,25 +51,30 @@ class Record:
 
     def lines(self) -> list[str]:
         """What a person should know before the training."""
-        count, first = len(self.facts), self.facts[0].path
-        pair = f"{first} has the mask {self.masks[0].path}, and so on."
-        if self.split == "train":
-            pair = f"{pair} Classes: {self.table.path}."
-        lines = [f"{count} images for {self.split}: {pair}", self.shares()]
-        if self.split == "train" and (merged := self.table.merged()):
-            lines.append(f"Values of one class: {'; '.join(merged)}.")
-        if absent := [name for name, number in self.pixels().items() if not number and name != "ignored"]:
+        count, pair = len(self.facts), f"{self.facts[0].path} has the mask {self.masks[0].path}"
+        lines = [f"{count} images for {self.split}: {pair}, and so on.", self.shares()]
+        pixels = self.pixels()
+        if absent := [name for name in self.table.counted if not pixels[name]]:
             lines.append(f"Warning: no mask for {self.split} has {cut(absent)}.")
         if turned := sum(each.turned for each in self.facts):
             said = "images are turned by their EXIF data; masks must be upright: look at data.png."
             lines.append(f"{turned} of {count} {said}")
-        if self.split == "train" and self.ends:
-            low, high = self.ends
-            lines.append(f"In images of more than 8 bits, black is {low:g} and white {high:g}.")
+        if self.split == "train":
+            lines += self.lines_for_all()
         return [*lines, *self.notes]
 
+    def lines_for_all(self) -> list[str]:
+        """Lines that are the same for all splits."""
+        lines = [f"Classes: {self.table.path}."]
+        if merged := self.table.merged():
+            lines.append(f"Values of one class: {'; '.join(merged)}.")
+        if self.ends:
+            low, high = self.ends
+            lines.append(f"In images of more than 8 bits, black is {low:g} and white {high:g}.")
+        return lines
+
     def shares(self) -> str:
-        """The share of the pixels of each class, from the most to the fewest, and of those ignored."""
+        """The shares of the classes, from the most pixels to the fewest, and of those ignored."""
         pixels = self.pixels()
         whole, ignored = sum(pixels.values()), pixels.pop("ignored")
         ordered = [*Counter(pixels).most_common(), ("ignored", ignored)]
@@ -95,9 +100,8 @@ class Record:
                 raise ValueError(f"no pixel of {name} is left {scaled}: pass a larger --side.")
             if 2 * faint > having:
                 self.notes.append(
-                    f"Warning: {faint} of the {having} masks with {name} have fewer than {FEW} of its "
-                    f"pixels {scaled} ({before[:, index].sum()} before, {after[:, index].sum()} after, in "
-                    "all masks): pass a larger --side."
+                    f"Warning: {faint} of the {having} masks with {name} have fewer than {FEW} of "
+                    f"its pixels {scaled}: pass a larger --side."
                 )
 
     def report(self) -> dict[str, Any]:
