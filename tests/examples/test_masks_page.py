@@ -277,8 +277,7 @@ def test_voc_has_21_classes_and_the_files_of_its_lists():
     assert pixels_of("train") == pixels_of("validation")
     assert len(pixels_of("train")) == 22
     assert pixels_of("train")["ignored"] == 8
-    with pytest.raises(FileExistsError):
-        run("VOCdevkit")
+    assert refused("VOCdevkit").startswith("photos exists: rename it")
 
 
 @pytest.mark.usefixtures("empty")
