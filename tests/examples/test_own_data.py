@@ -49,7 +49,7 @@ def names_of(root: Path, *folders: str, ending: str = "", **others: str) -> dict
         ("images/license_a.jpg masks/license_a.png", {}, {"train": "license_a.jpg license_a.png"}),
         (f"{PLAIN} .DS_Store README.txt LICENSE masks/Thumbs.db images/.a.jpg a.md classes.txt", {},
          {"train": "a.jpg a.png b.png b.tif"}),
-        ("images/e\u0301 1.jpg masks/\u00e9 1.png", {}, {"train": "e\u0301 1.jpg \u00e9 1.png"}),
+        ("images/e\u0301.jpg masks/\u00e9.png", {}, {"train": "e\u0301.jpg \u00e9.png"}),
         ("a.jpg a_m.png", {"ending": "_m"}, {"train": "a.jpg a_m.png"}),
         ("images/a.jpg masks/a_m.png", {"ending": "_m"}, {"train": "a.jpg a_m.png"}),
         (f"{PLAIN} x/1.jpg y/1.png", {"folders": ("images", "masks"), "test": "x y"},
@@ -75,7 +75,7 @@ def test_images_and_masks_are_found_by_their_names(files, options, expected, tmp
         ("runs/c.jpg", "may contain only images and masks, but contains runs. "),
         (
             "images/runs/metrics.json",
-            "images may contain only images, but contains runs. Move files",
+            "images may contain only images, but contains runs. If these are",
         ),
         (
             "images/notes.doc",
@@ -152,7 +152,7 @@ def test_links_that_lead_nowhere_and_fifos_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("files", "folders", "others", "said"),
     [
-        ("x/a.jpg y/a.png", "", {}, "must contain the folders images and masks, or train (and val, "),
+        ("x/a.jpg y/a.png", "", {}, "must contain the folders images and masks, or train (and"),
         ("images/x masks/x", "no", {}, "{r}/no is not a folder."),
         (PLAIN, "images masks masks", {}, "pass one folder or two (images and masks), but got "),
         (SPLITS, "", {"validation": ""}, "{r}/val and --validation are both for validation"),

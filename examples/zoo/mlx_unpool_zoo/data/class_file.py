@@ -115,7 +115,7 @@ def value_and_name(line: str) -> tuple[int, str]:
     text, _, name = re.sub(r"\s+", " ", line, count=1).partition(" ")
     if not re.fullmatch(VALUE, text) or not name:
         form = "it must be VALUE NAME, such as '1 road' or '#804080 road', but is "
-        form += f"{shortened(line)!r}."
+        form += f"{shortened(line)!r} (move the file away, and --write-classes writes such a file)."
         if text.startswith("#") and not re.fullmatch(VALUE, text):
             form += " A colour has six hexadecimal digits; a comment begins with '# '."
         raise ValueError(form)

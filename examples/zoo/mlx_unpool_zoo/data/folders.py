@@ -28,10 +28,10 @@ OTHER_TOOLS = f"Polygons and exports of other tools are not read: {PAGE} shows h
 HINTS = {
     "split": "Call a folder for validation val and one for a test test; move others away.",
     "folder": (
-        "If it is another split, put images and masks into train, and call the others val and "
-        f"test. Or pass folders of any names, {OPTIONS}. Otherwise move it away."
+        "If it is another split, put images and masks into train, and call others val and "
+        f"test, or pass {OPTIONS}. If it has other masks, decide which are masks. Then move it away."
     ),
-    "folder of files": f"Move files out of folders in it, or pass the folders: {OPTIONS}.",
+    "folder of files": f"If these are splits, pass {OPTIONS}; otherwise move their files up.",
     "class file": "It is not the class file, and differs: remove it, or pass one with --classes.",
     "text": (
         "If a text lists classes, write classes.txt, with a line VALUE NAME for each value of the "
@@ -130,7 +130,8 @@ class Search:
             has = cut([path.name for path in self.contents(folder)]) or "nothing"
             raise ValueError(
                 f"{folder} must contain the folders images and masks, or train (and val, test) "
-                f"with these in each, but contains {has}. Rename them, or pass {OPTIONS}. "
+                f"with these in each, but contains {has}. Give folders these names, or pass "
+                f"{OPTIONS}; if images and masks are in one folder, pass --mask-ending, too. "
                 f"{OTHER_TOOLS}"
             )
         self.check_only(folder, ["images", "masks"], "folder")
