@@ -44,7 +44,7 @@ RGB, ALPHA = COLOURS[values(0, 1, 2)], values(255, 255, 255)
         (NAMES, values(0, 1, 2), [0, 1, 2], [0, 1, 2]),
         ("2 fire\n0 sky\n1 sea", values(0, 1, 2), [2, 0, 1], [1, 2, 0]),  # in the order of the file
         ("0 sky\n1 sea\n255 ignored", values(0, 1, 255), [0, 1], [0, 1, 255]),
-        ("0 ignored\n1 sea\n2 leaf #2", values(0, 1, 2), [1, 2], [255, 0, 1]),
+        ("0 ignored\t# no\n1 sea\n2 leaf #2", values(0, 1, 2), [1, 2], [255, 0, 1]),
         ("0 sky\n255 sea\n", values(0, 255), [0, 255], [0, 1]),
         ("0 sky\n1 sea\n2 sea\n9 ignored", values(0, 1, 2), [0, 1], [0, 1, 1]),  # one class
         ("\ufeff# a comment\n#\n\n0  traffic light  # 3 %\n1\troad", values(0, 1), [0, 1], [0, 1]),
@@ -89,10 +89,13 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
         ("0 sky\n0 sea", "line 2: 0 is in the file twice."),
         ("0 sky\n#0000ff sea", "must have numbers or colours, but has both."),
         ("0 sky\n255 ignored", "must have 2 to 254 classes besides ignored, but has 1."),
-        ("0 sky\n2 void", "line 2: 'void' can mean two things. Call it ignored if its pixels do"),
+        ("0 sky\n2 void", "line 2: 'void' can mean two things. Call it ignored (two spaces before "),
         ("0 sky\n2 _Ignore_", "line 2: '_Ignore_' can mean two things. "),
         ("0 sky\n2 Unlabeled", "line 2: 'Unlabeled' can mean two things. "),
+        ("0 sky\n1 ignored # one space", "line 2: 'ignored # one space' can mean two things. "),
+        ("0 sky\n1 void (pores)", "line 2: 'void (pores)' can mean two things. "),
         ("0 sky\n1 ?", "line 2: write a name for 1 in place of ?."),
+        ("0 sky\n1 sea ?", "line 2: write a name for 1 in place of ?."),
         (b"0 sky\n1 \xff\xfe", "must be text in UTF-8."),
         ("0 sky\n1 sea", "not list 2 (33.3% of the pixels): see {r}/masks/0.png, one of 1 such"),
         (f"{NAMES}3 sun\n", "no training mask has sun. Move images that have it to the training "),
