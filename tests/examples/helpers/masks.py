@@ -33,7 +33,10 @@ def put(folder: Path, files: dict) -> Path:
 
 
 def pairs(
-    masks: Sequence | dict, names: str = "images masks", kind: str = "png", classes: str | None = None
+    masks: Sequence | dict,
+    names: str = "images masks",
+    kind: str = "png",
+    classes: str | None = None,
 ) -> dict:
     """Files of masks (arrays or pictures, named by keys or numbers), an image for each, and a class file.
 
@@ -43,7 +46,9 @@ def pairs(
     images, truths = names.split()
     files: dict = {}
     values: set = set()
-    for number, (name, mask) in enumerate(masks.items() if isinstance(masks, dict) else enumerate(masks)):
+    for number, (name, mask) in enumerate(
+        masks.items() if isinstance(masks, dict) else enumerate(masks)
+    ):
         mask = mask if isinstance(mask, Image.Image) else Image.fromarray(np.asarray(mask))
         files[f"{truths}/{name}.{kind}"] = mask
         colour = (40 * (number % 6), 250 - number // 6, crc32(names.encode()) % 200)
@@ -57,7 +62,9 @@ def pairs(
 def line_of(value: tuple) -> str:
     """A line of a class file for a number, or for a colour."""
     return (
-        "#{:02x}{:02x}{:02x} {}-{}-{}".format(*value, *value) if len(value) == 3 else f"{value[0]} {value[0]}"
+        "#{:02x}{:02x}{:02x} {}-{}-{}".format(*value, *value)
+        if len(value) == 3
+        else f"{value[0]} {value[0]}"
     )
 
 
@@ -90,7 +97,7 @@ def png(values: np.ndarray, bits: int = 16) -> bytes:
     return content
 
 
-def in_palette(numbers: np.ndarray, colours: np.ndarray = COLOURS) -> Image.Image:
+def indexed(numbers: np.ndarray, colours: np.ndarray = COLOURS) -> Image.Image:
     image = Image.fromarray(numbers)
     image.putpalette(colours.tobytes().ljust(768, b"\5"))
     return image
