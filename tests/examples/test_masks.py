@@ -7,18 +7,7 @@ from pathlib import Path
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from helpers.masks import (
-    BLOCKS,
-    COLOURS,
-    TURNED,
-    encoded,
-    error_of,
-    indexed,
-    pairs,
-    png,
-    put,
-    write,
-)
+from helpers.masks import BLOCKS, COLOURS, TURNED, encoded, error_of, mapped, pairs, png, put, write
 from helpers.programs import call
 from mlx_unpool_zoo.data import read
 from mlx_unpool_zoo.data.pictures import open_picture
@@ -51,7 +40,7 @@ RGB, ALPHA = COLOURS[values(0, 1, 2)], values(255, 255, 255)
         ("0 leaf #1\n1 area 51 sector 7\n2 7", values(0, 1, 2), [0, 1, 2], [0, 1, 2]),
         ("0 a\n255 b\n300 c", values(0, 255, 300, kind=np.uint16), [0, 255, 300], [0, 1, 2]),
         ("0 a\n1 b", values(0, 1, kind=bool), [0, 1], [0, 1]),
-        ("0 a\n1 b\n2 c", indexed(values(0, 1, 2)), [0, 1, 2], [0, 1, 2]),
+        ("0 a\n1 b\n2 c", mapped(values(0, 1, 2)), [0, 1, 2], [0, 1, 2]),
         ("0 a\n1 b\n2 c", np.dstack([values(0, 1, 2), ALPHA]), [0, 1, 2], [0, 1, 2]),
         (BY_COLOUR, RGB, ["fire", "sea", "rock"], [2, 1, 0]),
         (BY_COLOUR, np.dstack([RGB, ALPHA]), ["fire", "sea", "rock"], [2, 1, 0]),
@@ -167,7 +156,7 @@ TRIMAP = values(*([0] * 4 + [128] * 3 + [255] * 5))
         ),
         ([values(0, 1), values(0, 255)], "# No mask has more than two values: 0 and 1 in "),
         ([blurred(LETTERS) // 16 * 17], "have few pixels and lie between frequent values. Masks "),
-        ([indexed(values(0, 1, 2))], "2 ?  # 33.3% of the pixels, #ff5000 in the palette"),
+        ([mapped(values(0, 1, 2))], "2 ?  # 33.3% of the pixels, #ff5000 in the palette"),
         ([COLOURS[values(0, 1)]], "#00a0ff ?  # 50.0% of the pixels"),
         ([values(*range(40))], "# So many values are rarely classes"),
         ([values(*range(300), kind=np.uint16)], "the masks have 300 values, "),
@@ -268,8 +257,8 @@ def test_files_whose_values_may_not_be_those_that_were_drawn_are_refused(content
 
 
 def test_palettes_that_differ_are_refused_also_between_splits(tmp_path):
-    files = pairs([indexed(BLOCKS)], "train/images train/masks")
-    files |= pairs([indexed(BLOCKS, COLOURS[::-1])], "val/images val/masks")
+    files = pairs([mapped(BLOCKS)], "train/images train/masks")
+    files |= pairs([mapped(BLOCKS, COLOURS[::-1])], "val/images val/masks")
     said = error_of(read, [put(tmp_path, files)], 256)
     assert "the palettes of the masks differ: 0 is #000000 in " in said
     assert f", but #ff5000 in {tmp_path}/val/masks/0.png. Save all masks in RGB" in said
@@ -287,9 +276,9 @@ IDENTITY = np.arange(256, dtype=np.uint8)[:, None].repeat(3, 1)
     ("one", "other"),
     [
         (values(0, 1, 255), BITS),
-        (BITS, indexed(values(0, 1), WHITE_FIRST.astype(np.uint8))),
-        (values(0, 1), indexed(values(0, 1), TWO)),
-        (BITS, indexed(values(0, 1), IDENTITY)),
+        (BITS, mapped(values(0, 1), WHITE_FIRST.astype(np.uint8))),
+        (values(0, 1), mapped(values(0, 1), TWO)),
+        (BITS, mapped(values(0, 1), IDENTITY)),
         (values(0, 1), COLOURS[values(0, 1)]),
     ],
 )
@@ -300,7 +289,7 @@ def test_masks_of_different_forms_are_refused(one, other, tmp_path):
 
 def test_a_palette_that_is_the_identity_has_numbers(tmp_path):
     numbers = values(0, 1, 2)
-    masks = [numbers, indexed(numbers, IDENTITY), numbers.astype(np.uint16)]
+    masks = [numbers, mapped(numbers, IDENTITY), numbers.astype(np.uint16)]
     pairs_read = read([write(tmp_path, masks)], 256)["train"].pairs
     assert all(np.array_equal(truth, numbers) for _, truth in pairs_read)
 

@@ -38,10 +38,10 @@ def pairs(
     kind: str = "png",
     classes: str | None = None,
 ) -> dict:
-    """Files of masks (arrays or pictures, named by keys or numbers), an image for each, and a class file.
+    """Files of masks (arrays or pictures, named by keys or numbers), their images and a class file.
 
-    No two images are the same picture, also of calls with other ``names``. The default of ``classes`` calls
-    each value by itself.
+    No two images are the same picture, also of calls with other ``names``. The default of
+    ``classes`` calls each value by itself.
     """
     images, truths = names.split()
     files: dict = {}
@@ -81,7 +81,7 @@ def encoded(picture: np.ndarray, kind: str, **options: object) -> bytes:
 
 
 def png(values: np.ndarray, bits: int = 16) -> bytes:
-    """A PNG of 2, 4 or 16 bits, grey (H, W), or of 16, grey with alpha (H, W, 2) or colour (H, W, 3)."""
+    """A PNG of 2, 4 or 16 bits (H, W), or of 16 with alpha (H, W, 2) or in colour (H, W, 3)."""
     height, width, channels = np.atleast_3d(values).shape
     rows = values.astype(">u2").reshape(height, -1).view(np.uint8)
     if bits < 8:
@@ -97,7 +97,8 @@ def png(values: np.ndarray, bits: int = 16) -> bytes:
     return content
 
 
-def indexed(numbers: np.ndarray, colours: np.ndarray = COLOURS) -> Image.Image:
+def mapped(numbers: np.ndarray, colours: np.ndarray = COLOURS) -> Image.Image:
+    """A picture with a palette."""
     image = Image.fromarray(numbers)
     image.putpalette(colours.tobytes().ljust(768, b"\5"))
     return image
