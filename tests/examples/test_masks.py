@@ -7,18 +7,7 @@ from pathlib import Path
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from helpers.masks import (
-    BLOCKS,
-    COLOURS,
-    TURNED,
-    encoded,
-    error_of,
-    in_palette,
-    pairs,
-    png,
-    put,
-    write,
-)
+from helpers.masks import BLOCKS, COLOURS, TURNED, encoded, error_of, mapped, pairs, png, put, write
 from helpers.programs import call
 from mlx_unpool_zoo.data import read
 from mlx_unpool_zoo.data.pictures import open_picture
@@ -44,14 +33,14 @@ RGB, ALPHA = COLOURS[values(0, 1, 2)], values(255, 255, 255)
         (NAMES, values(0, 1, 2), [0, 1, 2], [0, 1, 2]),
         ("2 fire\n0 sky\n1 sea", values(0, 1, 2), [2, 0, 1], [1, 2, 0]),  # in the order of the file
         ("0 sky\n1 sea\n255 ignored", values(0, 1, 255), [0, 1], [0, 1, 255]),
-        ("0 ignored\n1 sea\n2 leaf #2", values(0, 1, 2), [1, 2], [255, 0, 1]),
+        ("0 ignored\t# no\n1 sea\n2 leaf #2", values(0, 1, 2), [1, 2], [255, 0, 1]),
         ("0 sky\n255 sea\n", values(0, 255), [0, 255], [0, 1]),
         ("0 sky\n1 sea\n2 sea\n9 ignored", values(0, 1, 2), [0, 1], [0, 1, 1]),  # one class
         ("\ufeff# a comment\n#\n\n0  traffic light  # 3 %\n1\troad", values(0, 1), [0, 1], [0, 1]),
         ("0 leaf #1\n1 area 51 sector 7\n2 7", values(0, 1, 2), [0, 1, 2], [0, 1, 2]),
         ("0 a\n255 b\n300 c", values(0, 255, 300, kind=np.uint16), [0, 255, 300], [0, 1, 2]),
         ("0 a\n1 b", values(0, 1, kind=bool), [0, 1], [0, 1]),
-        ("0 a\n1 b\n2 c", in_palette(values(0, 1, 2)), [0, 1, 2], [0, 1, 2]),
+        ("0 a\n1 b\n2 c", mapped(values(0, 1, 2)), [0, 1, 2], [0, 1, 2]),
         ("0 a\n1 b\n2 c", np.dstack([values(0, 1, 2), ALPHA]), [0, 1, 2], [0, 1, 2]),
         (BY_COLOUR, RGB, ["fire", "sea", "rock"], [2, 1, 0]),
         (BY_COLOUR, np.dstack([RGB, ALPHA]), ["fire", "sea", "rock"], [2, 1, 0]),
@@ -89,10 +78,13 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
         ("0 sky\n0 sea", "line 2: 0 is in the file twice."),
         ("0 sky\n#0000ff sea", "must have numbers or colours, but has both."),
         ("0 sky\n255 ignored", "must have 2 to 254 classes besides ignored, but has 1."),
-        ("0 sky\n2 void", "line 2: 'void' can mean two things. Call it ignored if its pixels do"),
+        ("0 sky\n2 void", "line 2: 'void' can mean two things. Call it ignored (two spaces"),
         ("0 sky\n2 _Ignore_", "line 2: '_Ignore_' can mean two things. "),
         ("0 sky\n2 Unlabeled", "line 2: 'Unlabeled' can mean two things. "),
+        ("0 sky\n1 ignored # one space", "line 2: 'ignored # one space' can mean two things. "),
+        ("0 sky\n1 void (pores)", "line 2: 'void (pores)' can mean two things. "),
         ("0 sky\n1 ?", "line 2: write a name for 1 in place of ?."),
+        ("0 sky\n1 sea ?", "line 2: write a name for 1 in place of ?."),
         (b"0 sky\n1 \xff\xfe", "must be text in UTF-8."),
         ("0 sky\n1 sea", "not list 2 (33.3% of the pixels): see {r}/masks/0.png, one of 1 such"),
         (f"{NAMES}3 sun\n", "no training mask has sun. Move images that have it to the training "),
@@ -164,7 +156,7 @@ TRIMAP = values(*([0] * 4 + [128] * 3 + [255] * 5))
         ),
         ([values(0, 1), values(0, 255)], "# No mask has more than two values: 0 and 1 in "),
         ([blurred(LETTERS) // 16 * 17], "have few pixels and lie between frequent values. Masks "),
-        ([in_palette(values(0, 1, 2))], "2 ?  # 33.3% of the pixels, #ff5000 in the palette"),
+        ([mapped(values(0, 1, 2))], "2 ?  # 33.3% of the pixels, #ff5000 in the palette"),
         ([COLOURS[values(0, 1)]], "#00a0ff ?  # 50.0% of the pixels"),
         ([values(*range(40))], "# So many values are rarely classes"),
         ([values(*range(300), kind=np.uint16)], "the masks have 300 values, "),
@@ -265,8 +257,8 @@ def test_files_whose_values_may_not_be_those_that_were_drawn_are_refused(content
 
 
 def test_palettes_that_differ_are_refused_also_between_splits(tmp_path):
-    files = pairs([in_palette(BLOCKS)], "train/images train/masks")
-    files |= pairs([in_palette(BLOCKS, COLOURS[::-1])], "val/images val/masks")
+    files = pairs([mapped(BLOCKS)], "train/images train/masks")
+    files |= pairs([mapped(BLOCKS, COLOURS[::-1])], "val/images val/masks")
     said = error_of(read, [put(tmp_path, files)], 256)
     assert "the palettes of the masks differ: 0 is #000000 in " in said
     assert f", but #ff5000 in {tmp_path}/val/masks/0.png. Save all masks in RGB" in said
@@ -284,9 +276,9 @@ IDENTITY = np.arange(256, dtype=np.uint8)[:, None].repeat(3, 1)
     ("one", "other"),
     [
         (values(0, 1, 255), BITS),
-        (BITS, in_palette(values(0, 1), WHITE_FIRST.astype(np.uint8))),
-        (values(0, 1), in_palette(values(0, 1), TWO)),
-        (BITS, in_palette(values(0, 1), IDENTITY)),
+        (BITS, mapped(values(0, 1), WHITE_FIRST.astype(np.uint8))),
+        (values(0, 1), mapped(values(0, 1), TWO)),
+        (BITS, mapped(values(0, 1), IDENTITY)),
         (values(0, 1), COLOURS[values(0, 1)]),
     ],
 )
@@ -297,7 +289,7 @@ def test_masks_of_different_forms_are_refused(one, other, tmp_path):
 
 def test_a_palette_that_is_the_identity_has_numbers(tmp_path):
     numbers = values(0, 1, 2)
-    masks = [numbers, in_palette(numbers, IDENTITY), numbers.astype(np.uint16)]
+    masks = [numbers, mapped(numbers, IDENTITY), numbers.astype(np.uint16)]
     pairs_read = read([write(tmp_path, masks)], 256)["train"].pairs
     assert all(np.array_equal(truth, numbers) for _, truth in pairs_read)
 

@@ -64,12 +64,12 @@ def test_images_and_masks_are_found_by_their_names(files, options, expected, tmp
     ("more", "said"),
     [
         ("train.txt", "If it lists the images of a split, move these and their masks to folders"),
-        (
-            "labels.txt",
-            "If a text lists classes, write classes.txt, with a line VALUE NAME for each",
-        ),
+        ("labels.txt", "If a text lists classes, write them into classes.txt, with a line VALUE "),
         ("a.json", "contains a.json. Polygons and exports of other tools are not read: https://"),
-        ("1st_manual/a.gif", "images and masks, but contains 1st_manual. If it is another split, "),
+        (
+            "1st_manual/a.gif",
+            "images and masks, but contains 1st_manual. If it is not for this training, ",
+        ),
         ("b.zip", "contains b.zip. Unpack an archive, and move it away."),
         ("c.jpg", "contains c.jpg. Move images to images and masks to masks."),
         ("runs/c.jpg", "may contain only images and masks, but contains runs. "),
@@ -189,9 +189,13 @@ def test_pictures_without_content_may_be_in_two_splits(tmp_path):
 def test_another_class_file_in_a_folder_is_named(tmp_path):
     files = pairs([BLOCKS], "train/images train/masks") | pairs([BLOCKS], "val/images val/masks")
     put(tmp_path, files | {"val/classes.txt": "0 sky\n", "val/masks/classes.txt": "0 sky\n"})
-    said = "contains classes.txt. It is not the class file, and differs: remove it, or pass"
+    said = "contains classes.txt. It differs from the class file that is used: compare them"
     assert said in error_of(read, [tmp_path], 256)
-    assert [*read([tmp_path], 256, tmp_path / "classes.txt")] == ["train", "validation"]
+    assert said in error_of(read, [tmp_path], 256, tmp_path / "classes.txt")
+    (tmp_path / "val/masks/classes.txt").unlink()
+    (tmp_path / "val/classes.txt").write_bytes((tmp_path / "classes.txt").read_bytes())
+    assert [*read([tmp_path], 256)] == ["train", "validation"]
+    (tmp_path / "val/classes.txt").unlink()
     (tmp_path / "classes.txt").rename(tmp_path / "train/names.txt")
     assert [*read([tmp_path], 256, tmp_path / "train/names.txt")] == ["train", "validation"]
     two = [tmp_path / "train/images", tmp_path / "train/masks"]

@@ -148,6 +148,7 @@ def read_data(arguments: Namespace) -> dict[str, Pictures]:
     )
     found = {split: Pictures.of(record) for split, record in records.items()}
     found["train"].weighted = arguments.class_weights != "none"
+    check_sizes(arguments, found)
     return found
 
 
@@ -158,10 +159,17 @@ def names_in(model: str) -> set[str]:
     return {entry["name"] for entry in zoo.from_pretrained(model).about.classes}
 
 
-def check_crop_fits(arguments: Namespace, data: Pictures, multiple: int) -> None:
-    """Raise ValueError if --crop is larger than every image, before batches of this size are made."""
-    longest = max(multiple, *(side for _, truth in data.pairs for side in truth.shape))
-    if arguments.crop > longest:
+def check_sizes(arguments: Namespace, splits: dict[str, Pictures]) -> None:
+    """Raise ValueError if an image is too small, or --crop is larger than every image."""
+    for data in splits.values():
+        for facts, (_, truth) in zip(data.record.facts if data.record else (), data.pairs):
+            if min(truth.shape) < 8:
+                raise ValueError(
+                    f"{facts.path} must have at least 8 pixels on each side after --side "
+                    f"{arguments.side}, but has {truth.shape[1]} x {truth.shape[0]}."
+                )
+    longest = max(max(truth.shape) for _, truth in splits["train"].pairs)
+    if arguments.crop and arguments.crop > longest:
         raise ValueError(
             f"--crop must be at most {longest}, the longer side of the largest image after --side "
             f"{arguments.side}, but got {arguments.crop}."
@@ -289,13 +297,10 @@ def main(words: Sequence[str] | None = None) -> int:
     if arguments.write_classes:
         write_classes(arguments)
         return 0
-    multiple = 0
     if arguments.crop:  # before the images are read
         kind = {"enet": zoo.ENet, "segnet": zoo.SegNet}.get(arguments.model)
-        multiple = check_crop(kind(2) if kind else zoo.from_pretrained(arguments.model), arguments.crop)
+        check_crop(kind(2) if kind else zoo.from_pretrained(arguments.model), arguments.crop)
     splits = read_data(arguments)
-    if arguments.crop:
-        check_crop_fits(arguments, splits["train"], multiple)
     model = model_of(arguments, splits["train"])
     if mx.distributed.init().rank() > 0:
         trained(model, splits, arguments)

@@ -24,16 +24,16 @@ from .pictures import IGNORED
 from .proposal import oddities, share_of, total
 
 VALUE = r"([0-9]+|#[0-9a-fA-F]{6})"
-COMMENT = r"(^|\s{2,})#(\s.*)?$"
+COMMENT = r"(^|\s{2,}|\t)#(\s.*)?$"
 PLACEHOLDER, IGNORED_NAME = "?", "ignored"
 # What is wrong with a name that has one of these forms.
 WRONG_NAMES = {
-    r"\?": "write a name for {value} in place of ?.",
+    r"\?.*|.*\s\?": "write a name for {value} in place of ?.",
     rf"{VALUE}\s.*|#[0-9a-fA-F]{{6}}": "it must have one value, but has two: {line!r}.",
     r".*(\s[0-9]+){3}": "a colour, as #804080, replaces the number: {line!r}.",
-    r"[_ ]*(ignored?|void|unlabell?ed)[_ ]*": (
-        "{name!r} can mean two things. Call it ignored if its pixels do not count, or give it "
-        "another name if it is a class."
+    r"[\W_]*(ignored?|void|unlabell?ed)([\W_].*)?": (
+        "{name!r} can mean two things. Call it ignored (two spaces before a comment) if its pixels "
+        "do not count, or give it another name if it is a class."
     ),
 }
 
@@ -83,6 +83,8 @@ def read_class_file(path: Path) -> Classes:
         ValueError: If a line has another form, a value is in two lines, or there are fewer than 2
             or more than 254 classes.
     """
+    if not path.is_file():
+        raise ValueError(f"the class file must be a file, unlike {path}.")
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
@@ -171,4 +173,5 @@ def about_unlisted(unlisted: list[int], masks: Sequence[Mask], classes: Classes)
         return f"{said} These masks have {mask}, but the file has {listed}."
     if odd := oddities(masks, counts):
         return f"{said} {' '.join(odd)} Correct masks, or add a line for each value of a class."
-    return f"{said} Add a line '{text_of(unlisted[0])} NAME' for each, or correct the masks."
+    value = text_of(unlisted[0])
+    return f"{said} Add a line '{value} NAME' or '{value} ignored' for each, or correct the masks."

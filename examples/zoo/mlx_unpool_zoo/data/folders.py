@@ -18,25 +18,31 @@ from .pictures import SUFFIXES
 SPLITS = {"train": "train", "val": "validation", "test": "test"}  # by the names of folders
 MASK_SUFFIXES = (".png", ".tif", ".tiff", ".bmp")
 CLASS_FILE = "classes.txt"
-# Files that need no use: texts about the data, and files of Windows.
+# Files that need no use: texts about the data, and files of Windows and macOS.
 SKIPPED = r".*\.md|(readme|licen[cs]e)(\.dataset|\.roboflow)?(\.txt|\.rst|\.pdf|\.html)?"
-SKIPPED += r"|thumbs\.db|desktop\.ini"
+SKIPPED += r"|thumbs\.db|desktop\.ini|icon\r"
 PAGE = "https://github.com/mlx-unpool/mlx-unpool/blob/main/docs/masks.md"
 OPTIONS = "--data IMAGES MASKS --validation IMAGES MASKS --test IMAGES MASKS"
 OTHER_TOOLS = f"Polygons and exports of other tools are not read: {PAGE} shows how to convert them."
+ALL_FOLDERS = "images and masks, or train (and val, test) with these in each"
+OF_SPLIT = "images and masks (without masks, move it away, and label its images with predict)"
+ABOUT = (
+    f"Give folders these names, or pass {OPTIONS}; if images and masks are in one folder, pass "
+    f"--mask-ending, too. {OTHER_TOOLS}"
+)
 # What to do about a path that is not used, by its kind: see kind_of.
 HINTS = {
     "split": "Call a folder for validation val and one for a test test; move others away.",
     "folder": (
-        "If it is another split, put images and masks into train, and call others val and "
-        f"test, or pass {OPTIONS}. If it has other masks, decide which are masks. Then move it away."
+        "If it is not for this training, move it away. If it is another split, put images and "
+        f"masks into train, and call others val and test, or pass {OPTIONS}."
     ),
     "folder of files": f"If these are splits, pass {OPTIONS}; otherwise move their files up.",
-    "class file": "It is not the class file, and differs: remove it, or pass one with --classes.",
+    "class file": "It differs from the class file that is used: compare them, and remove it.",
     "text": (
-        "If a text lists classes, write classes.txt, with a line VALUE NAME for each value of the "
-        "masks, such as '0 background'. If it lists the images of a split, move these and their "
-        "masks to folders train, val and test. Only then move it away."
+        "If a text lists classes, write them into classes.txt, with a line VALUE NAME for each "
+        "value of the masks, such as '0 background'. If it lists the images of a split, move these "
+        "and their masks to folders train, val and test. Only then move it away."
     ),
     "export": f"{OTHER_TOOLS} Only then move it away.",
     "archive": "Unpack an archive, and move it away.",
@@ -79,12 +85,12 @@ def find(
         others: The same for other splits, by their names; each has one split.
         ending: What the names of masks have after those of their images. If it is given, images
             and masks can be in one folder.
-        classes: The class file. If it is given, other files called classes.txt are skipped.
+        classes: The class file, which can be in a folder. Default: see :func:`class_file_of`.
 
     Raises:
         ValueError: If a folder contains anything else, or an image has no mask, or a mask no image.
     """
-    search = Search(normalised(ending), class_file_of(folders, classes), bool(classes))
+    search = Search(normalised(ending), class_file_of(folders, classes))
     splits = search.splits_in(folders)
     for split, paths in others.items():
         if split in splits:
@@ -99,11 +105,10 @@ def find(
 
 @dataclass(frozen=True)
 class Search:
-    """Finds files. ``skips``: whether other class files than this are skipped."""
+    """Finds files; see :func:`find`."""
 
     ending: str
     class_file: Path
-    skips: bool
 
     def splits_in(self, folders: Sequence[Path]) -> dict[str, Pair]:
         """The folders of images and of masks of each split."""
@@ -117,11 +122,15 @@ class Search:
             return {"train": Pair(*folders)}
         inside = self.folders_in(folders[0])
         if "train" not in inside:
-            return {"train": self.pair_in(folders[0])}
+            return {"train": self.pair_in(folders[0], ALL_FOLDERS)}
         self.check_only(folders[0], [*SPLITS], "split")
-        return {split: self.pair_in(inside[n]) for n, split in SPLITS.items() if n in inside}
+        return {
+            split: self.pair_in(inside[name], OF_SPLIT)
+            for name, split in SPLITS.items()
+            if name in inside
+        }
 
-    def pair_in(self, folder: Path) -> Pair:
+    def pair_in(self, folder: Path, allowed: str) -> Pair:
         """The folders images/ and masks/ in a folder, or, with an ending, this folder for both."""
         inside = self.folders_in(folder)
         if self.ending and not {"images", "masks"} & inside.keys():
@@ -129,10 +138,7 @@ class Search:
         if not {"images", "masks"} <= inside.keys():
             has = cut([path.name for path in self.contents(folder)]) or "nothing"
             raise ValueError(
-                f"{folder} must contain the folders images and masks, or train (and val, test) "
-                f"with these in each, but contains {has}. Give folders these names, or pass "
-                f"{OPTIONS}; if images and masks are in one folder, pass --mask-ending, too. "
-                f"{OTHER_TOOLS}"
+                f"{folder} must contain the folders {allowed}, but contains {has}. {ABOUT}"
             )
         self.check_only(folder, ["images", "masks"], "folder")
         return Pair(inside["images"], inside["masks"])
@@ -156,8 +162,6 @@ class Search:
         if not path.is_file():
             return False
         if re.fullmatch(SKIPPED, path.name, re.IGNORECASE):
-            return True
-        if self.skips and path.name == CLASS_FILE:
             return True
         if not self.class_file.is_file():
             return False
@@ -253,7 +257,8 @@ def advice(name: str, near: str, images: Mapping[str, Path], masks: Mapping[str,
         return f"Pass {shlex.quote(f'--mask-ending={ending}')}."
     return (
         "Rename masks to the names of their images, in upper and lower case, too (or these and "
-        "--mask-ending). An image without objects needs a mask, too, all background."
+        "--mask-ending). Move images away that are not for this training. An image without objects "
+        f"needs a mask, too, all background. See {PAGE} for masks with other names."
     )
 
 

@@ -77,6 +77,11 @@ class Facts:
         return "floats" if self.mode[0] == "F" else "more than 8 bits" if self.deep else "8 bits"
 
     @property
+    def fourth(self) -> bool:
+        """Whether it has a channel besides grey or colours, such as transparency."""
+        return bool({"LA", "PA", "RGBA", "RGBX"} & {self.mode, self.raw})
+
+    @property
     def turned(self) -> bool:
         """Whether its EXIF data turn it: a mask may be drawn on either form."""
         return self.orientation > 1

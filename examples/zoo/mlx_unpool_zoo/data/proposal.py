@@ -16,7 +16,7 @@ HEAD = (
     "# Pixels of the name ignored do not count."
 )
 MANY = 32  # values, of which so many are rarely classes
-RARE = 20  # a value is rare beside one with more than so many times its pixels
+RARE = 5  # a value is rare beside one with more than so many times its pixels
 SMOOTHED = (
     "Masks that were saved as JPEG, resized with interpolation or drawn with smooth edges have "
     "shades between their values: draw them again, or restore the values with a threshold."

@@ -59,6 +59,8 @@ class Record:
         if turned := sum(each.turned for each in self.facts):
             said = "images are turned by their EXIF data; masks must be upright: look at data.png."
             lines.append(f"{turned} of {count} {said}")
+        if fourth := sum(each.fourth for each in self.facts):
+            lines.append(f"The transparency, or fourth channel, of {fourth} images is not used.")
         if self.split == "train":
             lines += self.lines_for_all()
         return [*lines, *self.notes]
