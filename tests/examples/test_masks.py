@@ -70,6 +70,7 @@ def test_grey_masks_of_few_bits_have_their_numbers(bits, tmp_path):
         ("0 2 background", "line 1: it must have one value, but has two: "),
         ("0  #000000 background", "line 1: it must have one value, but has two: "),
         ("0 sky\n1 sea 0 160 255", "line 2: a colour, as #804080, replaces the number: "),
+        ("0 = sky", "line 1: it must have only spaces between value and name: '0 = sky'."),
         ("0,sky", "line 1: it must be VALUE NAME, such as"),
         ('{"sky": 0}', "line 1: it must be VALUE NAME, such as"),
         ("0 sky\n1  # comment", "line 2: it must be VALUE NAME, such as"),

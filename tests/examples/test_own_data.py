@@ -70,17 +70,14 @@ def test_images_and_masks_are_found_by_their_names(files, options, expected, tmp
             "1st_manual/a.gif",
             "images and masks, but contains 1st_manual. If it is not for this training, ",
         ),
-        ("b.zip", "contains b.zip. Unpack an archive, and move it away."),
-        ("c.jpg", "contains c.jpg. Move images to images and masks to masks."),
+        ("b.zip", "contains b.zip. Move images to images and masks to masks, in a f"),
+        ("c.jpg", "contains c.jpg. Move images to images and masks to masks, in a f"),
         ("runs/c.jpg", "may contain only images and masks, but contains runs. "),
         (
             "images/runs/metrics.json",
             "images may contain only images, but contains runs. If these are",
         ),
-        (
-            "images/notes.doc",
-            "contains notes.doc. If it is an image, save it as PNG, TIFF or JPEG;",
-        ),
+        ("images/notes.doc", "contains notes.doc. Move images to images and masks to masks, in a"),
         (
             "masks/c.jpg",
             "may contain only masks, but contains c.jpg. Masks must be PNG, TIFF or BMP.",
@@ -96,10 +93,7 @@ def test_images_and_masks_are_found_by_their_names(files, options, expected, tmp
         ),
         ("masks/a.tif", "{r}/masks/a.png and a.tif have the same name: rename or remove one."),
         ("Images/c.jpg", "{r}/Images and images have the same name: rename one."),
-        (
-            SPLITS,
-            "may contain only train and val and test, but contains images, masks. Call a folder",
-        ),
+        (SPLITS, "may contain only train, val and test, but contains images, masks. Call a folder"),
         (
             SPLITS.replace("val/", "valid/"),
             "contains images, masks, valid. Call a folder for valid",

@@ -9,9 +9,9 @@
 
 photos contains images/ and masks/, or train/, val/ and test/ with these in each, and photos/classes.txt. This
 file has a line "VALUE NAME" for every value of the masks: a number (0 background) or a colour (#804080 road).
-Pixels of the name "ignored" do not count. --write-classes writes the file with a ? for each name, which you
-replace. A file that is not used, or a value that is not listed, is an error; docs/own_images.md describes how
-to bring other data into this form. The program prints what it read,
+Pixels of the name "ignored" do not count. --write-classes writes the file, with a ? for each name,
+which you replace. A file that is not used, or a value that is not listed, is an error;
+docs/own_images.md describes how to bring other data into this form. The program prints what it read,
 and draws the first masks on their images (data.png). All images are held in memory. The folder --output gets
 the model with the best validation mean IoU of all checkpoints (a folder of the zoo, for predict), its metrics
 (JSON), a figure, the log (CSV) and a checkpoint.
@@ -95,7 +95,7 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
         action="store_true",
         help="write a class file with the values of the masks, and stop",
     )
-    ending = "what names of masks have after those of their images: _mask, or, with =, --mask-ending=-mask"
+    ending = "what names of masks have after those of their images: _mask, or, with =, -mask"
     add("--mask-ending", default="", help=ending)
     black = "values that become black and white, in images of more than 8 bits (default: found)"
     add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=black)
@@ -193,15 +193,16 @@ def write_classes(arguments: Namespace) -> None:
     )
     check_absent(path)  # it may have been written by hand in the meantime
     write_file(path, f"{lines}\n".encode())
-    print(f"{lines}\n\nWrote {path}. Write the names into it, and run the command without --write-classes.")
+    then = "Write the names into it, and run the command without --write-classes."
+    print(f"{lines}\n\nWrote {path}. {then}")
 
 
 def check_absent(path: Path) -> None:
     """Raise ValueError if there is a class file."""
     if path.exists():
         raise ValueError(
-            f"{path} exists: write the names into it and run the command without --write-classes, or "
-            "remove it."
+            f"{path} exists: write the names into it and run the command without --write-classes, "
+            "or remove it."
         )
 
 

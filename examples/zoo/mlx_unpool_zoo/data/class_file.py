@@ -28,6 +28,7 @@ COMMENT = r"(^|\s{2,}|\t)#(\s.*)?$"
 PLACEHOLDER, IGNORED_NAME = "?", "ignored"
 # What is wrong with a name that has one of these forms.
 WRONG_NAMES = {
+    r"[=:,;].*": "it must have only spaces between value and name: {line!r}.",
     r"\?.*|.*\s\?": "write a name for {value} in place of ?.",
     rf"{VALUE}\s.*|#[0-9a-fA-F]{{6}}": "it must have one value, but has two: {line!r}.",
     r".*(\s[0-9]+){3}": "a colour, as #804080, replaces the number: {line!r}.",
@@ -173,5 +174,7 @@ def about_unlisted(unlisted: list[int], masks: Sequence[Mask], classes: Classes)
         return f"{said} These masks have {mask}, but the file has {listed}."
     if odd := oddities(masks, counts):
         return f"{said} {' '.join(odd)} Correct masks, or add a line for each value of a class."
-    value = text_of(unlisted[0])
-    return f"{said} Add a line '{value} NAME' or '{value} ignored' for each, or correct the masks."
+    ways = f"'{text_of(unlisted[0])} NAME'"
+    if 1000 * counts[unlisted[0]] < counts.total():
+        ways += f" or '{text_of(unlisted[0])} ignored'"
+    return f"{said} Add a line {ways} for each, or correct the masks."

@@ -45,18 +45,18 @@ HINTS = {
         "and their masks to folders train, val and test. Only then move it away."
     ),
     "export": f"{OTHER_TOOLS} Only then move it away.",
-    "archive": "Unpack an archive, and move it away.",
-    "picture": "Move images to images and masks to masks.",
     "mask": (
         "Masks must be PNG, TIFF or BMP. Save GIF as PNG. JPEG has changed the values, also if you "
         "save it as PNG: export masks as PNG."
     ),
     "special": "It is a broken link, or neither a file nor a folder: remove it.",
-    "other": "If it is an image, save it as PNG, TIFF or JPEG; otherwise move it away.",
+    "other": (
+        "Move images to images and masks to masks, in a format that is read, such as PNG; unpack "
+        "archives; move everything else away."
+    ),
 }
 KINDS = dict.fromkeys((".txt", ".csv", ".tsv", ".names"), "text")
 KINDS |= dict.fromkeys((".json", ".jsonl", ".xml", ".yaml", ".yml"), "export")
-KINDS |= dict.fromkeys((".zip", ".tar", ".gz", ".tgz", ".7z", ".rar"), "archive")
 
 
 class Pair(NamedTuple):
@@ -181,7 +181,7 @@ class Search:
         """Raise ValueError if a folder has more than folders of these names and runs of train."""
         used = [path for name, path in self.folders_in(folder).items() if name in names]
         others = [path for path in self.contents(folder) if path not in used and not is_run(path)]
-        refuse(others, " and ".join(names), kind)
+        refuse(others, f"{', '.join(names[:-1])} and {names[-1]}", kind)
 
     def pairs_in(self, folders: Pair) -> list[Pair]:
         """The images in one folder with their masks in another, or in the same."""
@@ -298,6 +298,6 @@ def kind_of(path: Path, allowed: str, folder_kind: str) -> str:
         return "special"
     if path.name == CLASS_FILE:
         return "class file"
-    if path.suffix.lower() in SUFFIXES:
-        return "mask" if allowed == "masks" else "picture"
+    if allowed == "masks" and path.suffix.lower() in SUFFIXES:
+        return "mask"
     return KINDS.get(path.suffix.lower(), "other")

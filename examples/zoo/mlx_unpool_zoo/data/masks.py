@@ -132,7 +132,7 @@ def values_in(image: Image.Image, facts: Facts) -> np.ndarray:
 
 
 def counts_of(values: np.ndarray) -> dict[int, int]:
-    """How many pixels have each value, sorted. Runs of equal values are counted at once."""
+    """The number of pixels of each value, in the order of values."""
     flat = values.ravel()
     starts = np.append(0, 1 + np.flatnonzero(flat[1:] != flat[:-1]))
     found, places = np.unique(flat[starts], return_inverse=True)
@@ -142,8 +142,10 @@ def counts_of(values: np.ndarray) -> dict[int, int]:
 
 def palette_of(image: Image.Image, indices: list[int]) -> dict[int, int]:
     """The colour of each index."""
-    shades = np.resize([*(image.getpalette() or ()), *bytes(768)], (256, 3))
-    return dict(zip(indices, colours_of(shades[indices]).tolist()))
+    stored = image.getpalette() or []
+    shades = np.zeros(768, int)
+    shades[: len(stored)] = stored
+    return dict(zip(indices, colours_of(shades.reshape(256, 3)[indices]).tolist()))
 
 
 def colours_of(pixels: np.ndarray) -> np.ndarray:
