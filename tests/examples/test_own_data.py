@@ -183,7 +183,7 @@ def test_pictures_without_content_may_be_in_two_splits(tmp_path):
 def test_another_class_file_in_a_folder_is_named(tmp_path):
     files = pairs([BLOCKS], "train/images train/masks") | pairs([BLOCKS], "val/images val/masks")
     put(tmp_path, files | {"val/classes.txt": "0 sky\n", "val/masks/classes.txt": "0 sky\n"})
-    said = "contains classes.txt. It differs from the class file that is used: compare them"
+    said = "contains classes.txt. The class file is another one, or classes.txt in the "
     assert said in error_of(read, [tmp_path], 256)
     assert said in error_of(read, [tmp_path], 256, tmp_path / "classes.txt")
     (tmp_path / "val/masks/classes.txt").unlink()
@@ -191,6 +191,7 @@ def test_another_class_file_in_a_folder_is_named(tmp_path):
     assert [*read([tmp_path], 256)] == ["train", "validation"]
     (tmp_path / "val/classes.txt").unlink()
     (tmp_path / "classes.txt").rename(tmp_path / "train/names.txt")
+    put(tmp_path, {"classes.txt": "0 only one\n"})
     assert [*read([tmp_path], 256, tmp_path / "train/names.txt")] == ["train", "validation"]
     two = [tmp_path / "train/images", tmp_path / "train/masks"]
     put(tmp_path, {"train/classes.txt": "0 sky\n1 sea\n"})

@@ -38,11 +38,15 @@ HINTS = {
         f"masks into train, and call others val and test, or pass {OPTIONS}."
     ),
     "folder of files": f"If these are splits, pass {OPTIONS}; otherwise move their files up.",
-    "class file": "It differs from the class file that is used: compare them, and remove it.",
+    "class file": (
+        "The class file is another one, or classes.txt in the folder of --data (of two, that of "
+        "the masks): move it there, or compare both, and remove this one."
+    ),
     "text": (
         "If a text lists classes, write them into classes.txt, with a line VALUE NAME for each "
         "value of the masks, such as '0 background'. If it lists the images of a split, move these "
-        "and their masks to folders train, val and test. Only then move it away."
+        "and their masks to folders train, val and test. Only then move it away. For polygons see "
+        f"{PAGE}."
     ),
     "export": f"{OTHER_TOOLS} Only then move it away.",
     "mask": (
@@ -90,7 +94,7 @@ def find(
     Raises:
         ValueError: If a folder contains anything else, or an image has no mask, or a mask no image.
     """
-    search = Search(normalised(ending), class_file_of(folders, classes))
+    search = Search(normalised(ending), class_file_of(folders, classes), class_file_of(folders))
     splits = search.splits_in(folders)
     for split, paths in others.items():
         if split in splits:
@@ -105,10 +109,11 @@ def find(
 
 @dataclass(frozen=True)
 class Search:
-    """Finds files; see :func:`find`."""
+    """Finds files. ``usual``: the class file that is used without --classes."""
 
     ending: str
     class_file: Path
+    usual: Path
 
     def splits_in(self, folders: Sequence[Path]) -> dict[str, Pair]:
         """The folders of images and of masks of each split."""
@@ -163,10 +168,11 @@ class Search:
             return False
         if re.fullmatch(SKIPPED, path.name, re.IGNORECASE):
             return True
-        if not self.class_file.is_file():
+        if any(used.is_file() and path.samefile(used) for used in (self.class_file, self.usual)):
+            return True
+        if path.name != CLASS_FILE or not self.class_file.is_file():
             return False
-        is_copy = path.name == CLASS_FILE and path.read_bytes() == self.class_file.read_bytes()
-        return is_copy or path.samefile(self.class_file)
+        return path.read_bytes() == self.class_file.read_bytes()
 
     def folders_in(self, folder: Path) -> dict[str, Path]:
         """The folders in a folder, by their names in lower case."""
