@@ -1,14 +1,14 @@
 """Folders of own data: splits, pairs of images and masks, images of more than 8 bits, programs."""
 
 import json
-import re
+import os
 from pathlib import Path
 
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
 from helpers.masks import BLOCKS, COLOURS, encoded, error_of, pairs, png, put, write
-from helpers.programs import ROOT, call
+from helpers.programs import call
 from helpers.small_models import randomised
 from mlx_unpool_zoo.classes import not_drawn
 from mlx_unpool_zoo.data import read
@@ -33,7 +33,10 @@ def names_of(root: Path, *folders: str, ending: str = "", **others: str) -> dict
     """The names of the images and masks of each split."""
     given = {split: [root / name for name in names.split()] for split, names in others.items()}
     found = find([root / name for name in folders or ("",)], given, ending)
-    return {split: " ".join(path.name for pair in each for path in pair) for split, each in found.items()}
+    return {
+        split: " ".join(path.name for pair in each for path in pair)
+        for split, each in found.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -44,9 +47,9 @@ def names_of(root: Path, *folders: str, ending: str = "", **others: str) -> dict
         (SPLITS, {}, {split: f"{name}.jpg {name}.bmp" for split, name in zip(
             ("train", "validation", "test"), ("train", "val", "test"))}),
         ("images/license_a.jpg masks/license_a.png", {}, {"train": "license_a.jpg license_a.png"}),
-        (f"{PLAIN} .DS_Store README.txt LICENSE masks/Thumbs.db images/.a.jpg notes.md classes.txt", {},
+        (f"{PLAIN} .DS_Store README.txt LICENSE masks/Thumbs.db images/.a.jpg a.md classes.txt", {},
          {"train": "a.jpg a.png b.png b.tif"}),
-        ("images/cafe\u0301.jpg masks/caf\u00e9.png", {}, {"train": "cafe\u0301.jpg caf\u00e9.png"}),
+        ("images/e\u0301.jpg masks/\u00e9.png", {}, {"train": "e\u0301.jpg \u00e9.png"}),
         ("a.jpg a_m.png", {"ending": "_m"}, {"train": "a.jpg a_m.png"}),
         ("images/a.jpg masks/a_m.png", {"ending": "_m"}, {"train": "a.jpg a_m.png"}),
         (f"{PLAIN} x/1.jpg y/1.png", {"folders": ("images", "masks"), "test": "x y"},
@@ -60,23 +63,41 @@ def test_images_and_masks_are_found_by_their_names(files, options, expected, tmp
 @pytest.mark.parametrize(
     ("more", "said"),
     [
+        ("train.txt", "If it lists the images of a split, move these and their masks to folders"),
+        ("labels.txt", "If a text lists classes, write them into classes.txt, with a line VALUE "),
+        ("a.json", "contains a.json. Polygons and exports of other tools are not read: https://"),
         (
-            "train.txt",
-            "may contain only images and masks, but contains train.txt: move it away. Lists of spl",
+            "1st_manual/a.gif",
+            "images and masks, but contains 1st_manual. If it is not for this training, ",
         ),
-        ("a.json", "but contains a.json: move it away. For polygons (labelme, COCO, YOLO)"),
-        ("1st_manual/a.gif", "may contain only images and masks, but contains 1st_manual: move it away."),
-        ("images/more/c.jpg", "images may contain only images, but contains more: move it away."),
-        ("images/notes.doc", "images may contain only images, but contains notes.doc: move it away."),
+        ("b.zip", "contains b.zip. Move images to images and masks to masks, in a f"),
+        ("c.jpg", "contains c.jpg. Move images to images and masks to masks, in a f"),
+        ("runs/c.jpg", "may contain only images and masks, but contains runs. "),
+        (
+            "images/runs/metrics.json",
+            "images may contain only images, but contains runs. If these are",
+        ),
+        ("images/notes.doc", "contains notes.doc. Move images to images and masks to masks, in a"),
         (
             "masks/c.jpg",
-            "may contain only masks (PNG, TIFF or BMP; JPEG changes their values), but contains c",
+            "may contain only masks, but contains c.jpg. Masks must be PNG, TIFF or BMP.",
         ),
-        ("images/c.jpg", "1 of 3 images have no mask: {r}/images/c.jpg needs {r}/masks/c.png."),
-        ("masks/c.png", "1 of 3 masks have no image: {r}/masks/c.png needs an image {r}/images/c.jpg"),
-        ("masks/a.tif", "{r}/masks/a.png and a.tif have the same name: remove one."),
-        ("Images/c.jpg", "{r}/Images and images have the same name: remove one."),
-        (SPLITS, "may contain only train, val and test, but contains images, masks: move it away."),
+        ("images/c\x07.jpg", "{r}/images: rename 'c\\x07.jpg', in UTF-8, in one line."),
+        (
+            "images/c.jpg",
+            "1 of 3 images have no mask: {r}/images/c.jpg needs {r}/masks/c.png; the near",
+        ),
+        (
+            "masks/c.png",
+            "1 of 3 masks have no image: {r}/masks/c.png needs an image such as {r}/images",
+        ),
+        ("masks/a.tif", "{r}/masks/a.png and a.tif have the same name: rename or remove one."),
+        ("Images/c.jpg", "{r}/Images and images have the same name: rename one."),
+        (SPLITS, "may contain only train, val and test, but contains images, masks. Call a folder"),
+        (
+            SPLITS.replace("val/", "valid/"),
+            "contains images, masks, valid. Call a folder for valid",
+        ),
     ],
 )
 def test_whatever_is_not_used_in_a_folder_is_named(more, said, tmp_path):
@@ -84,15 +105,54 @@ def test_whatever_is_not_used_in_a_folder_is_named(more, said, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("masks", "said"),
+    [
+        (
+            "aero1_mask.png aero2_mask.png",
+            "the nearest name is aero1_mask.png. Pass --mask-ending=_mask.",
+        ),
+        ("aero1-m.png aero2-m.png", "the nearest name is aero1-m.png. Pass --mask-ending=-m."),
+        ("aero1.jpg.png aero2.jpg.png", "Pass --mask-ending=.jpg."),
+        (
+            "Aero1.png Aero2.png",
+            "the nearest name is Aero1.png. Rename masks to the names of their images",
+        ),
+        (
+            "m_aero1.png m_aero2.png",
+            "the nearest name is m_aero1.png. Rename masks to the names of ",
+        ),
+        (
+            "aero2.png",
+            "the nearest name is aero2.png. Rename masks to the names of their images, in upper",
+        ),
+        (".x", "masks has no masks."),
+    ],
+)
+def test_names_that_do_not_pair_are_named_with_what_is_there(masks, said, tmp_path):
+    names = [f"images/aero{number}.jpg" for number in (1, 2)]
+    names += [f"masks/{name}" for name in masks.split()]
+    assert said in error_of(find, [touch(tmp_path, " ".join(names))], {})
+
+
+def test_links_that_lead_nowhere_and_fifos_are_named(tmp_path):
+    touch(tmp_path, PLAIN)
+    (tmp_path / "images/c.png").symlink_to("nothing")
+    assert "contains c.png. It is a broken link, or neither" in error_of(find, [tmp_path], {})
+    (tmp_path / "images/c.png").unlink()
+    os.mkfifo(tmp_path / "masks/c.png")
+    assert "contains c.png. It is a broken link, or neither" in error_of(find, [tmp_path], {})
+
+
+@pytest.mark.parametrize(
     ("files", "folders", "others", "said"),
     [
-        ("x/a.jpg y/a.png", "", {}, "must contain the folders images and masks, or train (and val, test)"),
+        ("x/a.jpg y/a.png", "", {}, "must contain the folders images and masks, or train (and"),
         ("images/x masks/x", "no", {}, "{r}/no is not a folder."),
-        (PLAIN, "images masks masks", {}, "pass one folder or two, but got "),
+        (PLAIN, "images masks masks", {}, "pass one folder or two (images and masks), but got "),
         (SPLITS, "", {"validation": ""}, "{r}/val and --validation are both for validation"),
-        (SPLITS, "train", {"test": ""}, "--test must be the folder of one split, but "),
-        (PLAIN, "images images", {}, "images is the folder of images and masks: pass --mask-ending, too."),
-        ("images/.x masks/.x", "", {}, "images has no images (.jpg, "),
+        (SPLITS, "train", {"test": ""}, "--test must be the folder of one split, unlike "),
+        (PLAIN, "images images", {}, "images has images and masks: pass --mask-ending, too."),
+        ("images/.x masks/.x", "", {}, "images has no images."),
     ],
 )  # fmt: skip
 def test_folders_that_are_not_clear(files, folders, others, said, tmp_path):
@@ -104,78 +164,50 @@ def test_folders_that_are_not_clear(files, folders, others, said, tmp_path):
 
 def test_the_same_picture_in_two_splits_is_named(tmp_path):
     """Also in a file of another name and format, and through a link."""
-    write(tmp_path, [BLOCKS] * 3, "train/images train/masks")
+    pictures = {f"train/images/{n}.png": COLOURS[np.roll(BLOCKS, n)] for n in range(3)}
+    put(tmp_path, pairs([BLOCKS] * 3, "train/images train/masks") | pictures)
     (tmp_path / "val").symlink_to("train")
     assert "3 of 3 images for validation are also for train: " in error_of(read, [tmp_path], 256)
     (tmp_path / "val").unlink()
-    copy = {"val/images/x.bmp": Image.open(tmp_path / "train/images/1.png"), "val/masks/x.png": BLOCKS}
+    copy = {"val/images/x.bmp": pictures["train/images/1.png"], "val/masks/x.png": BLOCKS}
     said = error_of(read, [put(tmp_path, copy)], 256)
-    assert f"{tmp_path}/val/images/x.bmp and {tmp_path}/train/images/1.png are the same picture" in said
+    both = f"{tmp_path}/val/images/x.bmp and {tmp_path}/train/images/1.png"
+    assert f"{both} are the same picture, for example. Remove one of them, or put both" in said
+
+
+def test_pictures_without_content_may_be_in_two_splits(tmp_path):
+    files = pairs([BLOCKS] * 5) | {f"images/{n}.png": BLOCKS * 0 for n in range(5)}
+    assert read([put(tmp_path, files)], 256, divided=True)["validation"].notes
 
 
 def test_another_class_file_in_a_folder_is_named(tmp_path):
     files = pairs([BLOCKS], "train/images train/masks") | pairs([BLOCKS], "val/images val/masks")
-    put(tmp_path, files | {"val/classes.txt": "0 sky\n"})
-    assert f"{tmp_path}/val/classes.txt is not used: the class file is " in error_of(read, [tmp_path], 256)
-    assert [*read([tmp_path], 256, tmp_path / "classes.txt")] == ["train", "validation"]
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::DeprecationWarning")
-def test_the_programs_of_the_page_draw_masks_that_are_read(tmp_path, monkeypatch):
-    """A rectangle in the forms of labelme, COCO and YOLO."""
-    pytest.importorskip("pycocotools")
-    corners = [[10, 10], [30, 10], [30, 30], [10, 30]]
-    flat = [number for corner in corners for number in corner]
-    shape = {"label": "leaf", "points": corners, "shape_type": "polygon"}
-    region = {"id": 1, "image_id": 7, "category_id": 5, "area": 400, "iscrowd": 0, "segmentation": [flat]}
-    image = {"id": 7, "file_name": "a.png", "width": 60, "height": 40}
-    coco = {"images": [image], "annotations": [region], "categories": [{"id": 5, "name": "leaf"}]}
-    files = {
-        "photos/images/a.png": np.zeros((40, 60, 3), np.uint8),
-        "labelme/a.json": {"shapes": [shape], "imageWidth": 60, "imageHeight": 40},
-        "instances.json": coco,
-        "labels/a.txt": " ".join(map(str, [0, *(np.array(corners) / (60, 40)).ravel()])),
-    }
-    programs = [code for code in codes_of_page() if "classes.txt" in code]
-    monkeypatch.chdir(put(tmp_path, files))
-    for code, pixels in zip(programs, (21 * 21, 20 * 20, 21 * 21), strict=True):  # Pillow draws the outline
-        exec(compile(code, "masks.md", "exec"), {})
-        record = read([Path("photos")], 256)["train"]
-        assert record.pixels() == {"background": 2400 - pixels, "leaf": pixels, "ignored": 0}
-        Path("photos/masks/a.png").unlink()
-        Path("photos/classes.txt").unlink()
-
-
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # files that Pillow leaves open
-def test_the_links_of_the_page_make_folders_of_public_data(tmp_path, monkeypatch):
-    voc, cities, drive = "VOCdevkit/VOC2012/", "train/x/a_1_{}.png", "DRIVE/training/{}.{}"
-    files: dict = {f"{voc}ImageSets/Segmentation/{split}.txt": f"{split}\n" for split in ("train", "val")}
-    for split in ("train", "val"):
-        files |= {f"{voc}JPEGImages/{split}.jpg": BLOCKS, f"{voc}SegmentationClass/{split}.png": BLOCKS}
-    files |= {f"leftImg8bit/{cities.format('leftImg8bit')}": BLOCKS, f"{voc}JPEGImages/other.jpg": BLOCKS}
-    files |= {f"gtFine/{cities.format(f'gtFine_{kind}')}": BLOCKS for kind in ("labelIds", "color")}
-    files |= {drive.format("images/21_training", "tif"): BLOCKS, drive.format("mask/21_mask", "gif"): BLOCKS}
-    files |= {drive.format("1st_manual/21_manual1", "gif"): BLOCKS}
-    (code,) = [code for code in codes_of_page() if "symlink_to" in code]
-    monkeypatch.chdir(put(tmp_path, files))
-    exec(compile(code, "masks.md", "exec"), {})
-    assert names_of(Path("photos")) == {
-        "train": "21_training.tif 21_training.png " + "a_1_leftImg8bit.png " * 2 + "train.jpg train.png",
-        "validation": "val.jpg val.png",
-    }
-
-
-def codes_of_page() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / "docs/masks.md").read_text(), re.DOTALL)
+    put(tmp_path, files | {"val/classes.txt": "0 sky\n", "val/masks/classes.txt": "0 sky\n"})
+    said = "contains classes.txt. The class file is another one, or classes.txt in the "
+    assert said in error_of(read, [tmp_path], 256)
+    assert said in error_of(read, [tmp_path], 256, tmp_path / "classes.txt")
+    (tmp_path / "val/masks/classes.txt").unlink()
+    (tmp_path / "val/classes.txt").write_bytes((tmp_path / "classes.txt").read_bytes())
+    assert [*read([tmp_path], 256)] == ["train", "validation"]
+    (tmp_path / "val/classes.txt").unlink()
+    (tmp_path / "classes.txt").rename(tmp_path / "train/names.txt")
+    put(tmp_path, {"classes.txt": "0 only one\n"})
+    assert [*read([tmp_path], 256, tmp_path / "train/names.txt")] == ["train", "validation"]
+    two = [tmp_path / "train/images", tmp_path / "train/masks"]
+    put(tmp_path, {"train/classes.txt": "0 sky\n1 sea\n"})
+    with pytest.raises(
+        ValueError, match=f"folder above, pass --classes {tmp_path}/train/classes.txt"
+    ):
+        read(two, 256)
 
 
 # Images.
 
 random = np.random.default_rng(0)
 GRID = np.kron(random.integers(0, 3, (6, 8)), np.ones((20, 20))).astype(np.uint8)
-DEEP = (random.random((120, 160)) * 700).astype(int) + 20_000  # of 65,536 values, as of a thermal camera
+DEEP = (random.random((120, 160)) * 700).astype(
+    int
+) + 20_000  # of 65,536 values, as of a thermal camera
 DEEP[GRID == 2] += 3000
 
 
@@ -221,14 +253,21 @@ RGB = COLOURS[GRID]
 PAGES = {"save_all": True, "append_images": [Image.new("RGB", (160, 120), "red")]}
 INFINITE = np.where(DEEP > 0, np.nan, 0).astype(np.float32)
 INVERTED = encoded(DEEP.astype(np.uint16), "TIFF", tiffinfo={262: 0})
-ON_SIDE = {"images/0.png": encoded(np.rot90(RGB), "PNG", exif=turned_by(6)), "masks/0.png": np.rot90(GRID)}
+ON_SIDE = {
+    "images/0.png": encoded(np.rot90(RGB), "PNG", exif=turned_by(6)),
+    "masks/0.png": np.rot90(GRID),
+}
 WRONG = [
     ({"images/0.png": b"GIF"}, {}, "images/0.png cannot be read as an image: cannot identify"),
     *(
         ({"images/0.png": encoded(RGB, kind, **PAGES)}, {}, "0.png must have one page")
         for kind in ("TIFF", "GIF")
     ),
-    ({"images/0.png": png(np.dstack([DEEP, DEEP]))}, {}, "0.png has 16 bits in the mode LA;16B: save it as"),
+    (
+        {"images/0.png": png(np.dstack([DEEP, DEEP]))},
+        {},
+        "0.png has 16 bits in the mode LA;16B: save it as",
+    ),
     ({"images/0.png": encoded(INFINITE, "TIFF")}, {}, "0.png has values that are infinite or NaN"),
     (
         {"images/0.png": INVERTED},
@@ -241,9 +280,21 @@ WRONG = [
         "must have the size of its image (rotated as in its EXIF data), (160, 120), but",
     ),
     (ON_SIDE, {}, "but has (120, 160) as it is stored; save it upright."),
-    ({"images/0.png": png(DEEP)}, {}, "images/1.png has 8 bits, but images/0.png has more than 8 bits"),
-    ({"images/1.png": png(DEEP)}, {}, "images/1.png has more than 8 bits, but images/0.png has 8 bits"),
-    ({}, {"divided": True}, "--validation is needed for fewer than 5 images, but there are 2."),
+    (
+        {"images/0.png": png(DEEP)},
+        {},
+        "images/1.png has 8 bits, but images/0.png has more than 8 bits",
+    ),
+    (
+        {"images/1.png": png(DEEP)},
+        {},
+        "images/1.png has more than 8 bits, but images/0.png has 8 bits",
+    ),
+    (
+        {},
+        {"divided": True},
+        "a folder val, or --validation, is needed for fewer than 5 images, but",
+    ),
     (
         {f"images/{n}.png": png(DEEP) for n in (0, 1)},
         {"ends": (0, 65535)},
@@ -259,8 +310,10 @@ def test_what_is_wrong_with_images_is_named(files, options, said, tmp_path):
     assert said in found.replace(f"{tmp_path}/", "")
 
 
-@pytest.mark.parametrize(("orientation", "side", "expected"), [(3, 120, 1), (6, 160, 1), (1, 160, 0)])
-def test_turned_images_are_counted_where_the_size_cannot_tell(orientation, side, expected, tmp_path):
+@pytest.mark.parametrize(
+    ("orientation", "side", "expected"), [(3, 120, 1), (6, 160, 1), (1, 160, 0)]
+)
+def test_turned_images_are_counted(orientation, side, expected, tmp_path):
     write(tmp_path, [np.kron([[0, 1]], np.ones((side, 80))).astype(np.uint8)])
     Image.new("RGB", (160, side)).save(tmp_path / "images/0.png", exif=turned_by(orientation))
     line = "1 of 1 images are turned by their EXIF data; masks must be upright: look at data.png."
@@ -281,13 +334,39 @@ def test_programs_read_images_by_one_function_and_say_what_they_cannot(tmp_path)
     assert np.array_equal(read_picture(data / "images/0.png", model), picture)
     with Image.open(data / "images/0.png") as image:
         assert np.array_equal(model.predict(image), model.predict(picture))
-    with pytest.raises(ValueError, match=r"'images' must have more than 8 bits, as those of the training"):
+    with pytest.raises(
+        ValueError, match=r"'images' must have more than 8 bits, as those of the training"
+    ):
         model.predict(Image.fromarray(picture))
     said = call("export.py", run / "segnet", tmp_path / "m.mlxfn", "--shape", 1, 32, 32, 3).stdout
-    assert "before the normalisation, {:g} to {:g} are 0 to 255, others clipped.".format(*ends) in said
+    assert (
+        "before the normalisation, {:g} to {:g} are 0 to 255, others clipped.".format(*ends) in said
+    )
     options += ["--resume", "--steps", 2]
-    said = call("train", *options, "--learning-rate", 0.5, status=1).stderr
-    assert ". For another rate, start from its model: --model FOLDER --output NEW" in said
+    for change in (("--learning-rate", 0.5), ("--crop", 64), ("--side", 64)):
+        said = call("train", *options, *change, status=1).stderr
+        assert ". To change it, start from its model: --model FOLDER --output NEW" in said
+    said = call("train", *options, "--crop", 5024, status=1).stderr
+    assert said.startswith(
+        "--crop must be at most 160, the longer side of the largest image after "
+    )
+
+
+def test_an_ending_that_begins_with_a_hyphen(tmp_path):
+    said = call("train", "--data", tmp_path, "--mask-ending", "-labelled", status=2).stderr
+    assert "A value that begins with - needs =, such as --mask-ending=-x" in said
+
+
+def test_folders_of_runs_are_skipped_beside_images_also_after_a_stop(tmp_path):
+    folder = write(tmp_path, [BLOCKS] * 5)
+    options = "--data", folder, "--steps", 1, "--batch", 1
+    call("train", *options, "--output", folder / "runs/train")
+    call("train", *options, "--output", folder / "other")
+    (folder / "runs/train/metrics.json").unlink()
+    (folder / "other/checkpoint.safetensors").unlink()
+    assert len(read([folder], 256)["train"].facts) == 5
+    (folder / "runs").rename(folder / "images/runs")
+    assert "images may contain only images, but contains runs. " in error_of(read, [folder], 256)
 
 
 def test_label_maps_of_images_with_equal_names_and_an_image_of_few_levels(tmp_path):
@@ -297,12 +376,29 @@ def test_label_maps_of_images_with_equal_names_and_an_image_of_few_levels(tmp_pa
         "deep.png": png(DEEP // 16)
     }
     paths = [put(tmp_path, files) / name for name in files]
-    said = call("predict", tmp_path / "m", *paths, "--output", tmp_path / "o/c.png", status=1).stderr
+    said = call(
+        "predict", tmp_path / "m", *paths, "--output", tmp_path / "o/c.png", status=1
+    ).stderr
     assert "deep.png keeps " in said
     assert "For its own values, pass --range 1250 1481." in said
     found = {path.name for path in (tmp_path / "o").iterdir()}
-    assert found == {"c.png", "c-a.png.png", "c-a.tif.png", f"c-{tmp_path.name}-b.png.png", "c-x-b.png.png"}
-    call("predict", tmp_path / "m", paths[-1], "--output", tmp_path / "o/c.png", "--range", 1250, 1481)
+    assert found == {
+        "c.png",
+        "c-a.png.png",
+        "c-a.tif.png",
+        f"c-{tmp_path.name}-b.png.png",
+        "c-x-b.png.png",
+    }
+    call(
+        "predict",
+        tmp_path / "m",
+        paths[-1],
+        "--output",
+        tmp_path / "o/c.png",
+        "--range",
+        1250,
+        1481,
+    )
 
 
 def test_models_without_a_range_take_images_as_before(tmp_path):
@@ -311,7 +407,9 @@ def test_models_without_a_range_take_images_as_before(tmp_path):
     put(tmp_path, {"grey.png": png(colour[..., 0]), "colour.png": png(colour)})
     assert np.array_equal(read_picture(tmp_path / "colour.png", model), colour >> 8)
     Image.fromarray((DEEP / 256).astype(np.float32)).save(tmp_path / "f.tif")
-    with pytest.raises(ValueError, match=r"f\.tif: the values of the image must be 0 to 1 .* Divide by 255"):
+    with pytest.raises(
+        ValueError, match=r"f\.tif: the values of the image must be 0 to 1 .* Divide by 255"
+    ):
         read_picture(tmp_path / "f.tif", model)
     with pytest.raises(ValueError, match="divide by 255"):
         model.predict(np.full((8, 8, 3), 200.0))
@@ -325,10 +423,21 @@ def test_models_without_a_range_take_images_as_before(tmp_path):
 
 @pytest.mark.parametrize(
     ("names", "expected"),
-    [*{"a Background": 1, "_background_ a": 0, "0 1": 0, "sky 0": None, "sky x": None, "1 0": None}.items()],
+    [
+        *{
+            "a Background": 1,
+            "_background_ a": 0,
+            "0 1": 0,
+            "sky 0": None,
+            "sky x": None,
+            "1 0": None,
+        }.items()
+    ],
 )
 def test_at_most_one_class_is_not_drawn(names, expected):
-    classes = [{"name": name, "colour": [9, 9, 9], "label": n} for n, name in enumerate(names.split())]
+    classes = [
+        {"name": name, "colour": [9, 9, 9], "label": n} for n, name in enumerate(names.split())
+    ]
     assert not_drawn(classes) == expected
     drawn = overlaid(np.full((1, 2, 3), 200), np.array([[0, 1]]), classes)[0, :, 0] < 200
     assert [n for n in (0, 1) if not drawn[n]] == ([] if expected is None else [expected])

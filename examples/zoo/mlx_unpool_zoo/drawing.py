@@ -85,6 +85,6 @@ def draw_rows(
         patches.append(Patch(facecolor="none", edgecolor=GREY, hatch="//////", label="(ignored)"))
     figure.legend(handles=patches, loc="outside lower center", ncols=across, frameon=False)
     for words in figure.findobj(Text):
-        words.set_color(GREY)
+        words.set(color=GREY, parse_math=False)  # a name may contain a dollar sign
     options: dict = {"dpi": 100, "transparent": True, "format": path.suffix[1:].lower()}
     write_file(path, lambda file: figure.savefig(file, **options))

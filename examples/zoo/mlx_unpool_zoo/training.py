@@ -419,8 +419,8 @@ def load_checkpoint(
     if differ:
         listed = ", ".join(f"{name} {saved.get(name)}, now {settings.get(name)}" for name in differ)
         hint = ""
-        if "learning_rate" in differ:
-            hint = ". For another rate, start from its model: --model FOLDER --output NEW"
+        if {"learning_rate", "crop", "side"} & {*differ}:
+            hint = ". To change it, start from its model: --model FOLDER --output NEW"
         raise ValueError(f"{path} was saved by a run with other settings: {listed}{hint}")
     rows: Any = state.pop("log").tolist()
     set_state(model, optimizer, state)

@@ -33,17 +33,22 @@ def put(folder: Path, files: dict) -> Path:
 
 
 def pairs(
-    masks: Sequence | dict, names: str = "images masks", kind: str = "png", classes: str | None = None
+    masks: Sequence | dict,
+    names: str = "images masks",
+    kind: str = "png",
+    classes: str | None = None,
 ) -> dict:
-    """Files of masks (arrays or pictures, named by keys or numbers), an image for each, and a class file.
+    """Files of masks (arrays or pictures, named by keys or numbers), their images and a class file.
 
-    No two images are the same picture, also of calls with other ``names``. The default of ``classes`` calls
-    each value by itself.
+    No two images are the same picture, also of calls with other ``names``. The default of
+    ``classes`` calls each value by itself.
     """
     images, truths = names.split()
     files: dict = {}
     values: set = set()
-    for number, (name, mask) in enumerate(masks.items() if isinstance(masks, dict) else enumerate(masks)):
+    for number, (name, mask) in enumerate(
+        masks.items() if isinstance(masks, dict) else enumerate(masks)
+    ):
         mask = mask if isinstance(mask, Image.Image) else Image.fromarray(np.asarray(mask))
         files[f"{truths}/{name}.{kind}"] = mask
         colour = (40 * (number % 6), 250 - number // 6, crc32(names.encode()) % 200)
@@ -57,7 +62,9 @@ def pairs(
 def line_of(value: tuple) -> str:
     """A line of a class file for a number, or for a colour."""
     return (
-        "#{:02x}{:02x}{:02x} {}-{}-{}".format(*value, *value) if len(value) == 3 else f"{value[0]} {value[0]}"
+        "#{:02x}{:02x}{:02x} {}-{}-{}".format(*value, *value)
+        if len(value) == 3
+        else f"{value[0]} {value[0]}"
     )
 
 
@@ -74,7 +81,7 @@ def encoded(picture: np.ndarray, kind: str, **options: object) -> bytes:
 
 
 def png(values: np.ndarray, bits: int = 16) -> bytes:
-    """A PNG of 2, 4 or 16 bits, grey (H, W), or of 16, grey with alpha (H, W, 2) or colour (H, W, 3)."""
+    """A PNG of 2, 4 or 16 bits (H, W), or of 16 with alpha (H, W, 2) or in colour (H, W, 3)."""
     height, width, channels = np.atleast_3d(values).shape
     rows = values.astype(">u2").reshape(height, -1).view(np.uint8)
     if bits < 8:
@@ -90,7 +97,8 @@ def png(values: np.ndarray, bits: int = 16) -> bytes:
     return content
 
 
-def in_palette(numbers: np.ndarray, colours: np.ndarray = COLOURS) -> Image.Image:
+def mapped(numbers: np.ndarray, colours: np.ndarray = COLOURS) -> Image.Image:
+    """A picture with a palette."""
     image = Image.fromarray(numbers)
     image.putpalette(colours.tobytes().ljust(768, b"\5"))
     return image

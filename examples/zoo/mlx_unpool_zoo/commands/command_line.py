@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import NoReturn
 
 from ..messages import pip_install, pip_install_group
 
@@ -16,10 +17,20 @@ HINT = (
 )
 
 
+class Parser(argparse.ArgumentParser):
+    """Parses arguments, and says how to write a value that begins with a hyphen."""
+
+    def error(self, message: str) -> NoReturn:
+        if "expected one argument" in message:
+            option = message.removeprefix("argument ").partition(":")[0]
+            message += f". A value that begins with - needs =, such as {option}=-x"
+        super().error(message)
+
+
 def parser_of(program: str | None, description: str) -> argparse.ArgumentParser:
     """A parser of a program's arguments that keeps the lines of its description."""
     form = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(program, description=description, formatter_class=form)
+    return Parser(program, description=description, formatter_class=form)
 
 
 @contextmanager

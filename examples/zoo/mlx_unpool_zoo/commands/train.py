@@ -9,8 +9,9 @@
 
 photos contains images/ and masks/, or train/, val/ and test/ with these in each, and photos/classes.txt. This
 file has a line "VALUE NAME" for every value of the masks: a number (0 background) or a colour (#804080 road).
-Pixels of a class called "ignored" do not count. A file that is not used, or a value that is not listed, is an
-error; docs/own_images.md describes how to bring other data into this form. The program prints what it read,
+Pixels of the name "ignored" do not count. --write-classes writes the file, with a ? for each name,
+which you replace. A file that is not used, or a value that is not listed, is an error;
+docs/own_images.md describes how to bring other data into this form. The program prints what it read,
 and draws the first masks on their images (data.png). All images are held in memory. The folder --output gets
 the model with the best validation mean IoU of all checkpoints (a folder of the zoo, for predict), its metrics
 (JSON), a figure, the log (CSV) and a checkpoint.
@@ -94,7 +95,8 @@ def parse_arguments(words: Sequence[str] | None) -> Namespace:
         action="store_true",
         help="write a class file with the values of the masks, and stop",
     )
-    add("--mask-ending", default="", help="what names of masks add to those of their images, such as _mask")
+    ending = "what names of masks have after those of their images: _mask, or, with =, -mask"
+    add("--mask-ending", default="", help=ending)
     black = "values that become black and white, in images of more than 8 bits (default: found)"
     add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=black)
     model = "segnet (default), enet, hair (the published network), or the folder of a model"
@@ -134,11 +136,44 @@ def check_segnet_options(parser: argparse.ArgumentParser, arguments: Namespace) 
 def read_data(arguments: Namespace) -> dict[str, Pictures]:
     """The images for training, for validation and, if there are any, for a test."""
     others = other_folders(arguments)
-    options: Any = {"mask_ending": arguments.mask_ending, "ends": arguments.range, "divided": True}
-    records = read(arguments.data, arguments.side, arguments.classes, others=others, **options)
+    records = read(
+        arguments.data,
+        arguments.side,
+        arguments.classes,
+        others=others,
+        mask_ending=arguments.mask_ending,
+        ends=arguments.range,
+        divided=True,
+        known=names_in(arguments.model),
+    )
     found = {split: Pictures.of(record) for split, record in records.items()}
     found["train"].weighted = arguments.class_weights != "none"
+    check_sizes(arguments, found)
     return found
+
+
+def names_in(model: str) -> set[str]:
+    """The names of the classes of a model in a folder; none for a new network."""
+    if not Path(model).is_dir():
+        return set()
+    return {entry["name"] for entry in zoo.from_pretrained(model).about.classes}
+
+
+def check_sizes(arguments: Namespace, splits: dict[str, Pictures]) -> None:
+    """Raise ValueError if an image is too small, or --crop is larger than every image."""
+    for data in splits.values():
+        for facts, (_, truth) in zip(data.record.facts if data.record else (), data.pairs):
+            if min(truth.shape) < 8:
+                raise ValueError(
+                    f"{facts.path} must have at least 8 pixels on each side after --side "
+                    f"{arguments.side}, but has {truth.shape[1]} x {truth.shape[0]}."
+                )
+    longest = max(max(truth.shape) for _, truth in splits["train"].pairs)
+    if arguments.crop and arguments.crop > longest:
+        raise ValueError(
+            f"--crop must be at most {longest}, the longer side of the largest image after --side "
+            f"{arguments.side}, but got {arguments.crop}."
+        )
 
 
 def other_folders(arguments: Namespace) -> dict[str, list[Path]]:
@@ -147,14 +182,28 @@ def other_folders(arguments: Namespace) -> dict[str, list[Path]]:
 
 
 def write_classes(arguments: Namespace) -> None:
-    """Write a class file with the values of the masks."""
+    """Write a class file with the values of the masks, in the first process."""
+    if mx.distributed.init().rank() > 0:
+        return
     path = class_file_of(arguments.data, arguments.classes)
-    if path.exists():
-        raise ValueError(f"{path} exists: remove it, or run the command without --write-classes.")
-    options: Any = {"others": other_folders(arguments), "mask_ending": arguments.mask_ending}
-    lines = proposed_classes(arguments.data, **options)
+    check_absent(path)
+    ending = arguments.mask_ending
+    lines = proposed_classes(
+        arguments.data, arguments.classes, others=other_folders(arguments), mask_ending=ending
+    )
+    check_absent(path)  # it may have been written by hand in the meantime
     write_file(path, f"{lines}\n".encode())
-    print(f"{lines}\n\nWrote {path}. Change the names, and run the command again without --write-classes.")
+    then = "Write the names into it, and run the command without --write-classes."
+    print(f"{lines}\n\nWrote {path}. {then}")
+
+
+def check_absent(path: Path) -> None:
+    """Raise ValueError if there is a class file."""
+    if path.exists():
+        raise ValueError(
+            f"{path} exists: write the names into it and run the command without --write-classes, "
+            "or remove it."
+        )
 
 
 def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
