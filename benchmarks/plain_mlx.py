@@ -1,6 +1,6 @@
 """Compare pooling with indices and unpooling with the lines of plain MLX that do the same.
 
-    python benchmarks/plain_mlx.py            measure and print the table (half a minute)
+    python benchmarks/plain_mlx.py            measure and print the tables (half a minute)
     python benchmarks/plain_mlx.py --store    the same, and store the run beside the last one
 
 ``pool`` and ``unpool`` below are what one would write without this library. They need windows side by
@@ -148,22 +148,35 @@ def ratio(row: dict[str, Any]) -> float:
     return row["time"]["plain MLX"][0] / row["time"]["ours"][0]
 
 
+def line(rows: tuple[dict[str, Any], ...]) -> list[str]:
+    """The cells of a row, from the run with the smaller speed-up: call, input, time and memory."""
+    row = min(rows, key=ratio)
+    milliseconds = [1e3 * row["time"][who][0] for who in LIBRARIES]
+    megabytes = [row["memory"][who] / 1e6 for who in LIBRARIES]
+    times = f"{harness.factor(ratio(row))} ({milliseconds[0]:.2f} / {milliseconds[1]:.2f})"
+    if not all(harness.is_quiet(time) for each in rows for time in each["time"].values()):
+        times = "machine busy"
+    size = "x".join(map(str, row["shape"]))
+    return [row["call"], size, times, f"{megabytes[0]:.1f} / {megabytes[1]:.1f}"]
+
+
 def table(runs: list[harness.Run]) -> str:
-    """Times and memory, of each row in the run with the smaller speed-up."""
-    lines = []
-    for rows in zip(*(run["rows"] for run in runs)):
-        row = min(rows, key=ratio)
-        milliseconds = [1e3 * row["time"][who][0] for who in LIBRARIES]
-        megabytes = [row["memory"][who] / 1e6 for who in LIBRARIES]
-        times = f"{harness.factor(ratio(row))} ({milliseconds[0]:.2f} / {milliseconds[1]:.2f})"
-        if not all(harness.is_quiet(time) for each in rows for time in each["time"].values()):
-            times = "machine busy"
-        size = "x".join(map(str, row["shape"]))
-        lines.append([row["call"], size, times, f"{megabytes[0]:.1f} / {megabytes[1]:.1f}"])
+    """Times in ms and memory in MB, of plain MLX and of this library."""
+    lines = [line(rows) for rows in zip(*(run["rows"] for run in runs))]
     return harness.table(["call", "input", "time", "memory"], lines)
 
 
-TABLES = {"table": table}
+def short_table(runs: list[harness.Run]) -> str:
+    """The rows of the middle size, for the README."""
+    lines = [line(rows) for rows in zip(*(run["rows"] for run in runs))]
+    size = "x".join(map(str, SHAPES[1]))
+    return harness.table(
+        ["call", "speed-up (ms)", "memory (MB)"],
+        [[call, time, memory] for call, shape, time, memory in lines if shape == size],
+    )
+
+
+TABLES = {"table": table, "short": short_table}
 
 
 if __name__ == "__main__":
