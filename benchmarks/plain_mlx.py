@@ -94,22 +94,26 @@ def launches(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, int]
 
     mx.export_function(record, function, *arrays)
     transposed = {e["outputs"][0][0] for e in operations if e["name"] == "Transpose"}
-    moved = []
-    for operation in operations:
-        inputs = [nbytes(array) for array in operation["inputs"]]
-        (output,) = (nbytes(array) for array in operation["outputs"])
-        match operation["name"]:
-            case "Full":
-                moved.append(output)
-            case "Reshape" if operation["inputs"][0][0] in transposed:
-                moved.append(2 * output)
-            case "ArgReduce":
-                moved.append(inputs[0] + output)
-            case "GatherAxis":  # array, indices
-                moved.append(inputs[1] + 2 * output)
-            case "ScatterAxis":  # array, indices, values
-                moved.append(inputs[1] + 2 * inputs[2])
-    return len(moved), sum(moved)
+    moved = [bytes_moved(operation, transposed) for operation in operations]
+    return sum(count > 0 for count in moved), sum(moved)
+
+
+def bytes_moved(operation: dict[str, Any], transposed: set[str]) -> int:
+    """The bytes that an operation of a graph reads and writes, 0 for a view or the loss."""
+    inputs = [nbytes(array) for array in operation["inputs"]]
+    (output,) = (nbytes(array) for array in operation["outputs"])
+    match operation["name"]:
+        case "Full":
+            return output
+        case "Reshape" if operation["inputs"][0][0] in transposed:
+            return 2 * output
+        case "ArgReduce":
+            return inputs[0] + output
+        case "GatherAxis":  # array, indices
+            return inputs[1] + 2 * output
+        case "ScatterAxis":  # array, indices, values
+            return inputs[1] + 2 * inputs[2]
+    return 0
 
 
 def nbytes(array: tuple[str, tuple[int, ...], mx.Dtype]) -> int:
