@@ -71,6 +71,7 @@ fuzz: $(VENV)/.test ## many random calls against the reference (minutes)
 bench: $(VENV)/.bench ## the benchmarks: compared with PyTorch and with mlx.nn, memory
 	$(RUN) benchmarks/ops.py
 	$(RUN) benchmarks/mlx_nn.py
+	$(RUN) benchmarks/plain_mlx.py
 	$(RUN) benchmarks/memory.py
 
 lint: $(VENV)/.lint ## checks of format, style, complexity and types

@@ -1,7 +1,7 @@
-"""What the benchmarks share: their command line, stored runs, and the tables of docs/benchmarks.md.
+"""What the benchmarks share: their command line, stored runs, and the tables of the pages.
 
 The alternatives run in one process and take turns. The machines are shared, so times vary; ratios of medians
-vary much less. ``python benchmarks/harness.py`` writes the page from all stored runs.
+vary much less. ``python benchmarks/harness.py`` writes the tables of all stored runs.
 """
 
 import argparse
@@ -20,7 +20,8 @@ from mlx_unpool import _report, benchmark
 from mlx_unpool._report import Times, times_of
 
 ROOT = Path(__file__).parent.parent
-PAGE, RESULTS = ROOT / "docs" / "benchmarks.md", Path(__file__).parent / "results"
+PAGES = (ROOT / "docs" / "benchmarks.md", ROOT / "README.md")
+RESULTS = Path(__file__).parent / "results"
 CACHE_LIMIT = benchmark.keep_free_buffers()  # bytes
 MOST_WAITING, WAKE_UP = 1.15, 2e-5  # elapsed time per CPU time, and seconds to wake MLX's thread
 PACKAGES = ("mlx", "mlx-cpu", "mlx-cuda-13", "torch", "numpy", "mlx-unpool")
@@ -120,8 +121,8 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def page() -> str:
-    """The text of docs/benchmarks.md with all tables."""
+def with_tables(text: str) -> str:
+    """The text of a page with all its tables."""
 
     def table(match: re.Match[str]) -> str:
         begin, name, part, end = match.groups()
@@ -129,7 +130,7 @@ def page() -> str:
         return f"{begin}\n\n{importlib.import_module(name).TABLES[part](runs)}\n\n{end}"
 
     found = r"(<!-- table: (\w+) (\w+) -->).*?(<!-- end of table -->)"
-    return re.sub(found, table, PAGE.read_text(), flags=re.DOTALL)
+    return re.sub(found, table, text, flags=re.DOTALL)
 
 
 def main(name: str, about: str | None, measure: Callable[[], Any], tables: dict[str, Any]) -> None:
@@ -145,4 +146,5 @@ def main(name: str, about: str | None, measure: Callable[[], Any], tables: dict[
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    for page in PAGES:
+        page.write_text(with_tables(page.read_text()))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import harness
 import mlx.core as mx
 import mlx_nn
 import numpy as np
+import plain_mlx
 import pytest
 
 import mlx_unpool
@@ -153,8 +155,42 @@ def test_an_output_of_large_windows_reads_each_window_that_covers_it(index_forma
     assert far <= 70
 
 
-def test_the_page_shows_the_stored_results():
-    assert harness.PAGE.read_text() == harness.page(), "run: python benchmarks/harness.py"
+# ---- the ten lines of plain MLX
+
+
+def call_and_arrays(call: str, pool: Any, unpool: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """A call of the table for these functions, and its arguments."""
+    x = mx.random.normal((1, 56, 56, 64), key=mx.random.key(0))
+    arguments = (x,)
+    if call == "unpool":
+        arguments = emulator.evaluated(lambda: pool(x), "cpu")
+    return plain_mlx.functions(pool, unpool)[call], arguments
+
+
+def library_figures(call: str, index_format: str) -> tuple[int, int]:
+    """The launches of a call with this library, and the bytes that they move."""
+    options = {"return_indices": True, "index_format": index_format}
+    pool = partial(mlx_unpool.max_pool2d, kernel_size=2, **options)
+    unpool = partial(mlx_unpool.max_unpool2d, kernel_size=2)
+    function, arguments = call_and_arrays(call, pool, unpool)
+    device = emulator.counted(lambda: function(*arguments))
+    return device.dispatches, sum(traffic["unique_bytes"] for _, traffic in device.traffic())
+
+
+@pytest.mark.parametrize("call", plain_mlx.CALLS)
+def test_the_page_compares_launches_and_bytes_with_plain_mlx(call):
+    function, arguments = call_and_arrays(call, plain_mlx.pool, plain_mlx.unpool)
+    figures = [plain_mlx.launches(function, *arguments)]
+    figures += [library_figures(call, index_format) for index_format in ("flat", "window")]
+    size = 4 * 56 * 56 * 64  # bytes of the input
+    row = " | ".join(f"{count}, {moved / size:.2f}" for count, moved in figures)
+    assert f"| {call} | {row} |\n" in harness.PAGES[0].read_text()
+
+
+@pytest.mark.parametrize("page", harness.PAGES, ids=lambda page: page.name)
+def test_the_pages_show_the_stored_results(page):
+    text = page.read_text()
+    assert text == harness.with_tables(text), "run: python benchmarks/harness.py"
 
 
 def test_a_row_is_the_slower_of_two_runs_and_not_shown_if_the_machine_was_busy():
