@@ -16,41 +16,10 @@ from helpers.faults import damaged
 from helpers.programs import Bomb
 from helpers.small_models import save_state, small_model
 from helpers.tflite_files import constants_of, tflite_of
+from helpers.torch_files import file_of, pickled, tensor
 from mlx_unpool_zoo.checkpoints import read_checkpoint, read_state
-from mlx_unpool_zoo.pickles import DTYPES
 from mlx_unpool_zoo.state_dicts import state_of
-from mlx_unpool_zoo.torch_files import MAGIC
-
-
-def pickled(content: bytes) -> bytes:
-    """A pickle of these opcodes."""
-    return b"\x80\x02" + content + b"."
-
-
-def tensor(
-    shape: str, strides: str, count: int = 4, key: bytes = b"0", offset: int = 0, part: bytes = b""
-) -> bytes:
-    """Opcodes of a tensor of a storage of ``count`` numbers, or of a part of it as in PyTorch 0.3."""
-    storage = b"(U\x07storagectorch\nFloatStorage\nU\x01%cU\x03cpuL%dL\n%stQ" % (key, count, part)
-    numbers = [b"".join(b"L%sL\n" % n.encode() for n in words.split()) for words in (shape, strides)]
-    sizes = b"(%st(%st" % tuple(numbers)
-    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K%c" % offset + sizes + b"tR"
-
-
-def file_of(content: bytes, storages: dict[str, bytes], kind: str, order: str = "little") -> bytes:
-    """A file as of ``torch.save``, in the zip format or the one before 1.6, with these storages."""
-    if kind == "old":
-        head = [MAGIC, 1001, {"little_endian": order == "little"}]
-        parts = [*(pickle.dumps(part, 2) for part in head), pickled(content), pickle.dumps([*storages], 2)]
-        sizes = [(len(value) // 4).to_bytes(8, "little") for value in storages.values()]
-        return b"".join([*parts, *map(bytes.__add__, sizes, storages.values())])
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("model/data.pkl", pickled(content))
-        archive.writestr("model/byteorder", order)
-        for key, value in storages.items():
-            archive.writestr(f"model/data/{key}", value)
-    return file.getvalue()
+from mlx_unpool_zoo.torch_files import DTYPES
 
 
 NUMBERS = np.arange(25, dtype=np.float32)
@@ -269,7 +238,7 @@ def test_hostile_files_take_neither_memory_nor_time(name, tmp_path, monkeypatch)
 def test_entries_of_a_zip_file_that_overlap_are_refused(tmp_path):
     """A small file could contain one storage thousands of times."""
     path = tmp_path / "a.pth"
-    tensors = (b"U\x01%d" % n + tensor("100", "1", 100, b"%d" % n) for n in range(9))
+    tensors = (b"U\x01%d" % n + tensor("100", "1", 100, str(n)) for n in range(9))
     path.write_bytes(file_of(b"}(" + b"".join(tensors) + b"u", {str(n): bytes(400) for n in range(9)}, "zip"))
     assert len(read_state(path)) == 9
     with zipfile.ZipFile(path, "a") as archive:
@@ -283,7 +252,7 @@ def test_entries_of_a_zip_file_that_overlap_are_refused(tmp_path):
 
 def test_a_file_is_read_into_its_own_memory(tmp_path):
     path, storages = tmp_path / "a.pth", {str(n): bytes(4 * 10**6) for n in range(6)}
-    tensors = b"".join(b"U\x01%d" % n + tensor(f"{10**6}", "1", 10**6, b"%d" % n) for n in range(6))
+    tensors = b"".join(b"U\x01%d" % n + tensor(f"{10**6}", "1", 10**6, str(n)) for n in range(6))
     for kind in ("zip", "old"):
         path.write_bytes(file_of(b"}(" + tensors + b"u", storages, kind))
         tracemalloc.start()

@@ -1,7 +1,6 @@
 """Errors of the zoo: each names the file, the key and the allowed values, and no partial result is left."""
 
 import importlib
-import pickle
 import shutil
 import sys
 import warnings
@@ -17,6 +16,7 @@ import pytest
 import yaml
 from helpers.programs import call
 from helpers.small_models import SMALL, edit_config, forget_config, save_state, sizes_of, small_model
+from helpers.torch_files import save_checkpoint
 from mlx_unpool_zoo.state_dicts import config_of, state_of
 from PIL import Image
 
@@ -255,7 +255,7 @@ def test_the_converter_leaves_out_arrays_and_chooses_a_key_on_request(tmp_path):
     model = zoo.SegNet(5, coarse=False)
     state = {f"model.{name}": np.array(value) for name, value in to_state_dict(model).items()}
     path, both = tmp_path / "run.ckpt", {"G": state | {"criterion.weight": np.ones(5)}, "D": state}
-    path.write_bytes(pickle.dumps({"runs": both}))
+    save_checkpoint(path, {"runs": both})
     command = ["convert", "segnet", path, tmp_path / "out"]
     assert "Choose one of 'runs': --key NAME of the converter" in call(*command, status=1).stderr
     assert "Choose one of 'G', 'D': --key NAME" in call(*command, "--key", "runs", status=1).stderr
@@ -266,10 +266,10 @@ def test_the_converter_leaves_out_arrays_and_chooses_a_key_on_request(tmp_path):
     call(*command, "--key", "runs/G", "--no-strict")
     assert mx.array_equal(zoo.from_pretrained(tmp_path / "out").classifier.weight, model.classifier.weight)
     del state["model.classifier.bias"]
-    path.write_bytes(pickle.dumps(state))
+    save_checkpoint(path, state)
     assert "missing: classifier.bias" in call(*command, "--no-strict", status=1).stderr
     encoder = {n.removeprefix("model."): value for n, value in state.items() if "encoder" in n}
-    path.write_bytes(pickle.dumps(encoder))
+    save_checkpoint(path, encoder)
     printed = call(*command, status=1).stderr
     assert printed.endswith("Pass --config num_classes=VALUE, for example --config num_classes=12.\n")
 
@@ -395,7 +395,7 @@ def test_weights_are_read_without_most_packages(monkeypatch, tmp_path):
     for package in ("huggingface_hub", "pooch", "requests", "tflite", "pydantic", "yaml", "PIL"):
         monkeypatch.setitem(sys.modules, package, None)
     package, path = importlib.import_module("mlx_unpool_zoo"), tmp_path / "weights.pkl"
-    path.write_bytes(pickle.dumps({"weight": np.ones((3, 2))}))
+    save_checkpoint(path, {"weight": np.ones((3, 2))})
     assert package.read_state(path)["weight"].shape == (3, 2)
     with pytest.raises(ImportError, match=r"needs \w+, which the extra"):
         _ = package.from_pretrained

@@ -95,7 +95,11 @@ def downloaded(name: str, entry: Published, cache: Path, offline: bool = False) 
     problems = []
     for address in entry.addresses:
         if entry.megabytes:
-            print(f"{name}: downloading {entry.megabytes} MB from {address}", file=sys.stderr, flush=True)
+            print(
+                f"{name}: downloading {entry.megabytes} MB from {address}",
+                file=sys.stderr,
+                flush=True,
+            )
         try:
             download(address, path, entry)
             return path
