@@ -32,11 +32,16 @@ KINDS = {"f4": 0, "f2": 1, "i4": 2, "i8": 4, "b1": 6, "i1": 9, "f8": 10}  # a ``
 
 
 def tflite_of(
-    constants: Mapping[str, np.ndarray], kind: int | None = None, codes: Sequence[Mapping] = ({}, CUSTOM)
+    constants: Mapping[str, np.ndarray],
+    kind: int | None = None,
+    codes: Sequence[Mapping] = ({}, CUSTOM),
+    sparse: bool = False,
+    offset: int = 0,
 ) -> bytes:
     """A TFLite file with these constants, and an operator for each code; they are not connected.
 
-    ``kind``: a ``TensorType`` for all constants instead of their own.
+    ``kind``: a ``TensorType`` for all constants instead of their own. ``offset``: where the constants are outside
+    of the graph.
     """
     builder = flatbuffers.Builder()
 
@@ -55,9 +60,11 @@ def tflite_of(
     buffers, tensors = [table("Buffer")], []
     for number, (name, array) in enumerate(constants.items(), start=1):
         data = builder.CreateNumpyVector(np.frombuffer(array.tobytes(), np.uint8))
-        buffers.append(table("Buffer", Data=data))
+        buffers.append(table("Buffer", Offset=offset) if offset else table("Buffer", Data=data))
         own = KINDS[array.dtype.str[1:]] if kind is None else kind
         fields = {"Shape": builder.CreateNumpyVector(np.array(array.shape, np.int32)), "Type": own}
+        if sparse:
+            fields["Sparsity"] = table("SparsityParameters")
         tensors.append(table("Tensor", Buffer=number, Name=builder.CreateString(name), **fields))
     tables = []
     for code in codes:
