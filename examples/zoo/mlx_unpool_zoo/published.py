@@ -81,33 +81,27 @@ def downloaded(name: str, entry: Published, cache: Path, offline: bool = False) 
         OSError: If the file can be neither read nor downloaded.
     """
     path = file_of(name, entry, cache)
-    if path.is_file() and has_digest(path, entry):
-        return path
     by_hand = f"If you have the file, save it as {path}."
+    if path.is_file():
+        if has_digest(path, entry):
+            return path
+        by_hand = f"{path} has another SHA-256: it is incomplete or another file."
     if offline or constants.HF_HUB_OFFLINE:
-        where = f"not in {cache}"
-        if path.is_file():
-            where = f"not in {path}, whose SHA-256 differs: it is incomplete or another file"
         raise OSError(
-            f"the weights {name!r} are {where}, and downloads are switched off. They are at "
+            f"the weights {name!r} are not in {cache}, and downloads are switched off. They are at "
             f"{entry.addresses[0]}. {by_hand}"
         )
     problems = []
     for address in entry.addresses:
         if entry.megabytes:
-            print(
-                f"{name}: downloading {entry.megabytes} MB from {address}",
-                file=sys.stderr,
-                flush=True,
-            )
+            print(f"{name}: downloading {entry.megabytes} MB from {address}", file=sys.stderr, flush=True)
         try:
             download(address, path, entry)
             return path
         except (RequestException, ValueError) as error:
-            problem = in_words(error)
+            problems.append(f"{address}: {in_words(error)}")
         except OSError as error:
             raise OSError(f"the weights {name!r} cannot be saved in {cache}: {error}") from None
-        problems.append(f"{address}: {problem}")
     raise OSError(f"the weights {name!r} cannot be downloaded: {'; '.join(problems)}. {by_hand}")
 
 
