@@ -208,7 +208,7 @@ PAIRS = b"](" + b"".join(b"](M" + n.to_bytes(2, "little") + b"Ne" for n in range
 ORDERED = b"ccollections\nOrderedDict\nq\1"
 CALLS = b"ctorch\nSize\nq\xffK\1\x85" + b"".join(b"q%ch\xffh%ch%c\x86\x85R" % (n, n, n) for n in range(99))
 LARGE, SQUARE = (2**40).to_bytes(8, "little"), f"{2**20} {2**20}"
-DAMAGED, OBJECTS = "damaged, or not a file of torch.save", "makes more than a million objects"
+DAMAGED, OBJECTS = "damaged, or not a file of PyTorch", "makes more than a million objects"
 
 
 def hostile(shape: str, strides: str, count: int) -> bytes:
@@ -271,7 +271,7 @@ def test_entries_of_a_zip_file_that_overlap_are_refused(tmp_path):
         for n in range(1, 9):
             entries[f"model/data/{n}"].header_offset = entries["model/data/0"].header_offset
         archive.start_dir, archive._didModify = entries["model/data/1"].header_offset, True
-    with pytest.raises(ValueError, match="it is damaged: its entries overlap"):
+    with pytest.raises(ValueError, match="it is damaged"):
         read_state(path)
 
 
@@ -320,12 +320,10 @@ STARTS = {
     "a tar file.*, 2017|a tar file": bytes(257) + b"ustar" + bytes(300),
     "one array of NumPy": b"\x93NUMPY\1\0" + bytes(99),
     DAMAGED: b"not a checkpoint" + b"<" * 300,
-    **dict.fromkeys(("an ONNX file", "a file of Caffe", "a JSON file"), b'{"metadata": {}}'),
+    "a JSON file": b'{"metadata": {}}',
+    "an ONNX file": b"\x08\x08",
 }
-
-
-ENDINGS = {DAMAGED: ["a.h5"], "an ONNX file": ["a.onnx"], "a file of Caffe": ["a.caffemodel"]}
-ENDINGS["a JSON file"] = ["model.safetensors.index.json"]
+ENDINGS = {DAMAGED: ["a.h5"], "an ONNX file": ["a.onnx"]}
 
 
 @pytest.mark.parametrize("says", STARTS)
@@ -340,7 +338,7 @@ def test_archives_and_wrong_endings(tmp_path):
     path = tmp_path / "a.pth"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("folder/weights.pth", b"")
-    with pytest.raises(ValueError, match=r"it is a zip file of folder/weights.pth. Unpack it first"):
+    with pytest.raises(ValueError, match=r"it is a zip file of folder/weights.pth. Unpack it, or pass"):
         read_state(path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("a/data.pkl", b"")
@@ -348,7 +346,7 @@ def test_archives_and_wrong_endings(tmp_path):
     with pytest.raises(ValueError, match=r"it is a TorchScript file. In .* torch.save\(model.state_dict"):
         read_state(path)
     np.savez(tmp_path / "a.npz", a=np.ones(2))
-    with pytest.raises(ValueError, match=r"it is an .npz file of NumPy. Pass dict\(numpy.load\(path\)\)"):
+    with pytest.raises(ValueError, match=r"it is a zip file of a.npy. .* pass dict\(numpy.load\(path\)\) of an .npz"):
         read_state(tmp_path / "a.npz")
     save_state(tmp_path / "b.safetensors", {"a": mx.ones(2, mx.bfloat16)}).rename(path)
     assert read_state(path)["a"].tolist() == [1, 1]

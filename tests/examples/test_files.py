@@ -205,7 +205,7 @@ def test_files_of_a_person_are_kept(tmp_path):
         (tmp_path / name).write_text(text)
     model = zoo.SegNet(2, (8,), (2,))
     model.about.licence_text = "MIT"
-    with pytest.warns(UserWarning, match=r"was not of this model: its name is now \S+\.old\.$") as warned:
+    with pytest.warns(UserWarning, match=r"was edited or is not of this model: it is now \S+\.old\.$") as warned:
         model.save_pretrained(tmp_path)
     assert len(warned) == 3
     assert {name: (tmp_path / f"{name}.old").read_text() for name in texts} == texts
@@ -232,7 +232,7 @@ def test_the_licence_of_the_model_before_is_renamed(tmp_path):
     first, second = (zoo.SegNet(number, (8,), (2,)) for number in (2, 3))
     first.about.licence_text = "MIT"
     first.save_pretrained(tmp_path)
-    with pytest.warns(UserWarning, match=r"LICENSE was not of this model: its name is now LICENSE\.old"):
+    with pytest.warns(UserWarning, match=r"LICENSE was edited or is not of this model: it is now LICENSE\.old"):
         second.save_pretrained(tmp_path)
     assert [(tmp_path / name).exists() for name in ("LICENSE", "LICENSE.old")] == [False, True]
     assert zoo.from_pretrained(tmp_path).about == second.about

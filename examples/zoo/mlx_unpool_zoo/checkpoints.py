@@ -15,20 +15,16 @@ from .state_dicts import arrays_of, state_of
 from .tensorflow_lite import tflite_constants
 from .torch_files import read_pickles, read_zip
 
-# What people take for a file of weights: how its name ends or its content starts, and what to do.
-ENDINGS = {
-    ".onnx": "an ONNX file. Pass {t.name: onnx.numpy_helper.to_array(t) for t in "
-    "onnx.load(path).graph.initializer}.",
-    ".caffemodel": "a file of Caffe. Pass its arrays by name, such as those of net.params in pycaffe.",
-    ".json": "a JSON file. If it is the index of weights in several files, read these.",
-}
+# What people take for a file of weights: how its content starts, and what to do.
 STARTS = {
-    b"\x93NUMPY": "one array of NumPy. Pass a dict: {name: numpy.load(path)}.",
     b"version https://git-lfs": "a Git LFS pointer. Download the file, for example with git lfs pull.",
     b"<": "a web page. Download the file itself.",
     b"\x89HDF": "an HDF5 file, as Keras writes them: see 'Weights of Keras' in docs/porting.md.",
     b"\x1f\x8b": "compressed with gzip. Unpack it first.",
+    b"{": "a JSON file. If it is the index of weights in several files, read these.",
+    b"\x93NUMPY": "one array of NumPy. Pass a dict: {name: numpy.load(path)}.",
 }
+ONNX = "an ONNX file. Pass the arrays of its initializers: onnx.numpy_helper.to_array(initializer)."
 TAR = (
     "a tar file. Unpack an archive; if PyTorch wrote it before 2017, save its content again with a "
     "newer version: torch.save(torch.load(old, weights_only=False), new)."
@@ -92,20 +88,18 @@ def read_checkpoint(path: str | Path) -> Any:
     """
     path = Path(path)
     start = start_of(path)
-    is_safetensors, is_tflite = start[8:9] == b"{", start[4:8] == b"TFL3"
-    refuse_other_formats(path, b"" if is_safetensors else start)
-    if is_safetensors or path.suffix == ".safetensors":
+    if start[8:9] == b"{":
         return load_arrays(path)[0]
-    if is_tflite or path.suffix == ".tflite":
+    if start[4:8] == b"TFL3":
         return tflite_constants(path.read_bytes())
-    return read_torch(path.read_bytes())
+    refuse_other_formats(path, start)
+    return read_torch(path, start.startswith(b"PK"))
 
 
 def refuse_other_formats(path: Path, start: bytes) -> None:
-    """Raise ValueError for a file of another format, which its name or the start of its content shows."""
-    for ending, advice in ENDINGS.items():
-        if path.name.endswith(ending):
-            raise ValueError(f"it is {advice}")
+    """Raise ValueError for a file of another format, which its name or its first bytes show."""
+    if path.suffix == ".onnx":
+        raise ValueError(f"it is {ONNX}")
     if start[257:262] == b"ustar":
         raise ValueError(f"it is {TAR}")
     text = start.lstrip(b"\xef\xbb\xbf\r\n\t ")
@@ -114,12 +108,12 @@ def refuse_other_formats(path: Path, start: bytes) -> None:
             raise ValueError(f"it is {advice}")
 
 
-def read_torch(content: bytes) -> Any:
-    """Read the content of a file of ``torch.save``."""
+def read_torch(path: Path, is_zip: bool) -> Any:
+    """Read a file of ``torch.save``."""
     try:
-        return read_zip(content) if content.startswith(b"PK") else read_pickles(content)
+        return read_zip(path) if is_zip else read_pickles(path.read_bytes())
     except Unreadable as error:
         reason = shortened(" ".join(str(error).split()), 500)
     except Exception:  # damaged and malicious files raise many kinds of errors
-        reason = "it is damaged, or not a file of torch.save."
+        reason = "it is damaged, or not a file of PyTorch, safetensors or TensorFlow Lite."
     raise ValueError(f"it cannot be read as a checkpoint: {reason}")

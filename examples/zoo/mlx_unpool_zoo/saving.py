@@ -12,7 +12,6 @@ import os
 import re
 import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,11 +73,12 @@ def warn_of_changes(path: Path, config: str) -> None:
 
 
 def is_copy(path: Path, config: str) -> bool:
-    """Whether config.json contains a configuration, with or without a note."""
-    with suppress(ValueError, OSError, RecursionError):
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-        return bool({"note": ""} | content | {"note": ""} == {"note": ""} | json.loads(config))
-    return False
+    """Whether config.json has the entries of a configuration, and perhaps others, such as a note."""
+    try:
+        content = dict(json.loads(path.read_text(encoding="utf-8-sig")))
+    except (OSError, ValueError, TypeError, RecursionError):  # it cannot be read, or is no dict
+        return False
+    return all(content.get(name) == value for name, value in json.loads(config).items())
 
 
 def read_text(path: Path) -> str:
@@ -135,7 +135,7 @@ def set_aside(path: Path) -> None:
         number += 1
         other = path.with_name(f"{path.name}.old{number}")
     path.rename(other)
-    warn(f"{path} was not of this model: its name is now {other.name}.")
+    warn(f"{path} was edited or is not of this model: it is now {other.name}.")
 
 
 # The Hugging Face Hub.

@@ -18,6 +18,7 @@ from .torch_files import BFLOAT16, HOW_TO_EXPORT, not_supported
 KEYS = (
     "state_dict", "model_state_dict", "model_state", "model", "network", "net", "params", "weights",
 )  # fmt: skip
+PARTS = ("_parameters", "_buffers", "_modules")  # of a pickled module
 LONGEST_NAMES = 10**7  # characters of the names of a model
 CHOOSE = "Choose one with --key NAME of the converter or read_state(path, key=NAME); A/B is B in A"
 
@@ -35,26 +36,32 @@ def state_of(checkpoint: Any, key: str | None = None) -> dict[str, Any]:
     Raises:
         ValueError: If there is no state dict, there are several, or it has tensors that are not supported.
     """
-    weights = value_at(checkpoint, key) if key is not None else usual_value(checkpoint)
+    weights = mapping_of(usual_value(checkpoint) if key is None else value_at(checkpoint, key))
+    state = {name: value for name, value in weights.items() if is_array(name, value)}
+    if not state:
+        raise ValueError(why_no_arrays(weights))
+    if len(state) < len(weights):
+        ignored = [named(name) for name in weights if name not in state]
+        warn(f"Ignored entries that are not arrays: {cut(ignored)}.")
+    return state
+
+
+def mapping_of(weights: Any) -> Mapping[Any, Any]:
+    """The state dict of a model, or a state dict as it is."""
     if isinstance(weights, Foreign):
-        weights = state_of_foreign(weights)
-    elif is_model(weights):
+        return state_of_module(weights)
+    if is_model(weights):
         weights = weights.state_dict()
     if not isinstance(weights, Mapping):
         raise ValueError(f"not a state dict but {described(weights)}. {HOW_TO_EXPORT}")
-    state, ignored = {}, []
-    for name, value in weights.items():
-        if is_unsupported(value):
-            raise ValueError(f"{named(name)!r} is {not_supported(value.kind)}")
-        if isinstance(name, str) and hasattr(value, "shape"):
-            state[name] = value
-        else:
-            ignored.append(named(name))
-    if not state:
-        raise ValueError(why_no_arrays(weights))
-    if ignored:
-        warn(f"Ignored entries that are not arrays: {cut(ignored)}.")
-    return state
+    return weights
+
+
+def is_array(name: Any, value: Any) -> bool:
+    """Whether an entry of a state dict is an array. Raise an error if it is one that cannot be read."""
+    if is_unsupported(value):
+        raise ValueError(f"{named(name)!r} is {not_supported(value.kind)}")
+    return isinstance(name, str) and hasattr(value, "shape")
 
 
 def value_at(checkpoint: Any, key: str) -> Any:
@@ -102,9 +109,13 @@ def is_weight(value: Any) -> bool:
 
 def is_model(value: Any) -> bool:
     """Whether a value is a model, of a class that is available or not."""
-    if isinstance(value, Foreign):
-        return isinstance(value.state, dict) and "_parameters" in value.state
-    return callable(getattr(value, "state_dict", None))
+    return is_module(value) or callable(getattr(value, "state_dict", None))
+
+
+def is_module(value: Any) -> bool:
+    """Whether a value is a pickled module whose class is not available."""
+    state = value.state if isinstance(value, Foreign) else None
+    return isinstance(state, dict) and all(isinstance(state.get(part), dict) for part in PARTS)
 
 
 def is_unsupported(value: Any) -> bool:
@@ -151,7 +162,7 @@ def config_of(checkpoint: Any) -> dict[str, Any]:
 # Whole models.
 
 
-def state_of_foreign(model: Foreign) -> dict[str, Any]:
+def state_of_module(model: Foreign) -> dict[str, Any]:
     """The state dict of a pickled model whose class is not available."""
     state: dict[str, Any] = {}
     length = 0
@@ -174,19 +185,19 @@ def state_of_foreign(model: Foreign) -> dict[str, Any]:
 
 
 def parts_of(module: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters and buffers of a pickled module that a state dict contains, and its modules."""
-    state = module.state if isinstance(module, Foreign) and isinstance(module.state, dict) else {}
-    parts: list[Any] = [state.get(kind) for kind in ("_parameters", "_buffers", "_modules")]
-    if not all(isinstance(part, dict) for part in parts):
+    """The parameters and buffers of a pickled module that its state dict contains, and its modules."""
+    if not is_module(module):
         raise ValueError(f"not a model but {described(module)}. {HOW_TO_EXPORT}")
-    parameters, buffers, modules = (
-        {k: v for k, v in part.items() if v is not None} for part in parts
-    )
-    not_saved = state.get("_non_persistent_buffers_set")  # the items of a set
-    for name in not_saved if isinstance(not_saved, list | tuple) else ():
-        if isinstance(name, str):
-            buffers.pop(name, None)
-    return parameters | buffers, modules
+    arrays, buffers, modules = (without_none(module.state[part]) for part in PARTS)
+    names = module.state.get("_non_persistent_buffers_set")  # the items of a set
+    not_saved = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    arrays |= {name: value for name, value in buffers.items() if name not in not_saved}
+    return arrays, modules
+
+
+def without_none(entries: dict[str, Any]) -> dict[str, Any]:
+    """The parameters, buffers or modules that a module has; None is registered for others."""
+    return {name: value for name, value in entries.items() if value is not None}
 
 
 def named(key: Any) -> str:

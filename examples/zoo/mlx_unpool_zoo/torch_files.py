@@ -6,20 +6,20 @@ import io
 import re
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mlx_unpool.porting.messages import cut
 
-from .pickles import LIMIT, Foreign, Named, Reader, Unreadable
+from .pickles import Foreign, Named, Reader, Unreadable
 
 HOW_TO_EXPORT = (
     "In an environment with the model's code, export its state dict: "
     "torch.save(model.state_dict(), 'weights.pth')."
 )
 MAGIC = 0x1950A86A20F9469CFC6C  # the first of the five pickles of a file before PyTorch 1.6
-BIG_ENDIAN = "it is big-endian, which is not supported."
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])  # the bits of each number: NumPy has no such type
 CODES = {
     "Double": "f8", "Float": "f4", "Half": "f2", "Long": "i8", "Int": "i4", "Short": "i2",
@@ -31,22 +31,14 @@ DTYPES = {
     "torch.storage.UntypedStorage": np.dtype("u1"),
     **{f"torch.uint{bits}": np.dtype(f"<u{bits // 8}") for bits in (16, 32, 64)},
 }
-# What to save instead of tensors and arrays that are not supported, by a part of the name of what they are.
-INSTEAD = {
-    "float8": "tensor.float()",
-    "_rebuild_qtensor": "tensor.dequantize()",
-    "torch.Q": "tensor.dequantize()",
-    "_rebuild_sparse": "tensor.to_dense()",
-    "nested": "the tensors of tensor.unbind()",
-    "_rebuild_meta": "a tensor with values, which a meta tensor has not",
-    "numpy": "torch.from_numpy(array), or pass what pickle.load returns if you trust the file",
-    "": "a dense tensor of float32",
-}
 
 
 def not_supported(kind: str) -> str:
     """Why a tensor or an array of a kind is refused, and what to do."""
-    advice = next(advice for part, advice in INSTEAD.items() if part in kind)
+    if kind.startswith("numpy"):
+        advice = "torch.from_numpy(array), or pass what pickle.load returns if you trust the file"
+    else:
+        advice = "tensor.float(), tensor.dequantize() or tensor.to_dense(), which is a dense tensor"
     return f"{cut([kind])}, which is not supported: save {advice}."
 
 
@@ -162,69 +154,57 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 class Archive:
-    """The entries of a zip file, without copies of the file's content.
+    """The entries of a zip file. Together they cannot be longer than the file."""
 
-    zipfile finds the entries, but refuses to read those of PyTorch's files that have no checksums.
-    """
+    def __init__(self, path: Path) -> None:
+        self.archive, self.unread = zipfile.ZipFile(path), path.stat().st_size
 
-    def __init__(self, content: bytes) -> None:
-        if content.count(b"PK\1\2") > LIMIT // 10:
-            raise Unreadable(f"it has more than {LIMIT // 10:,} entries.")
-        self.content = content
-        self.entries = {
-            info.filename: info for info in zipfile.ZipFile(io.BytesIO(content)).infolist()
-        }
-        self.unread = len(content)
-
-    def place(self, name: str) -> tuple[int, int]:
-        """Where the content of an entry starts and ends in the file."""
-        entry = self.entries[name]
-        if entry.compress_type or entry.file_size != entry.compress_size:
+    def read(self, name: str) -> bytes:
+        """The content of an entry."""
+        entry = self.archive.getinfo(name)
+        if entry.compress_type:
             raise Unreadable("it is compressed, which files of torch.save are not.")
         self.unread -= entry.file_size
         if self.unread < 0:
             raise Unreadable("it is damaged: its entries overlap.")
-        # A name and an extra field are between the header of an entry, of 30 bytes, and its content.
-        lengths = self.number(entry.header_offset + 26) + self.number(entry.header_offset + 28)
-        start = entry.header_offset + 30 + lengths
-        return start, start + entry.file_size
-
-    def number(self, start: int) -> int:
-        """A number of two bytes in the file."""
-        return int.from_bytes(self.content[start : start + 2], "little")
-
-    def read(self, name: str) -> bytes:
-        """The content of an entry."""
-        start, end = self.place(name)
-        return self.content[start:end]
+        if not entry.CRC:  # PyTorch can save without checksums
+            entry.CRC = None
+        return self.archive.read(entry)
 
     def folder(self) -> str:
         """The folder of PyTorch, with a slash at the end."""
-        names = list(self.entries)
+        names = self.archive.namelist()
         pickled = [name for name in names if re.fullmatch("[^/]*/data.pkl", name)]
         if not pickled:
-            if names and all(name.endswith(".npy") for name in names):
-                raise Unreadable("it is an .npz file of NumPy. Pass dict(numpy.load(path)).")
-            raise Unreadable(f"it is a zip file of {cut(names, 3)}. Unpack it first.")
+            raise Unreadable(
+                f"it is a zip file of {cut(names, 3)}. Unpack it, or pass dict(numpy.load(path)) of an .npz file."
+            )
         folder = pickled[0].removesuffix("data.pkl")
         if f"{folder}constants.pkl" in names:
             raise Unreadable(f"it is a TorchScript file. {HOW_TO_EXPORT}")
         return folder
 
 
-def read_zip(content: bytes) -> Any:
+def read_zip(path: Path) -> Any:
     """Read a file of ``torch.save`` since PyTorch 1.6: a zip file of a pickle and the storages."""
-    archive = Archive(content)
-    folder = archive.folder()
-    if f"{folder}byteorder" in archive.entries and archive.read(f"{folder}byteorder") == b"big":
-        raise Unreadable(BIG_ENDIAN)
+    archive = Archive(path)
+    with archive.archive:
+        folder = archive.folder()
+        if f"{folder}byteorder" in archive.archive.namelist():
+            check_byte_order(archive.read(f"{folder}byteorder") == b"little")
 
-    def array_of(key: Any, dtype: np.dtype, count: int) -> np.ndarray:
-        start, end = archive.place(f"{folder}data/{key}")
-        return array_at(content, start, end, dtype, count)
+        def array_of(key: Any, dtype: np.dtype, count: int) -> np.ndarray:
+            content = archive.read(f"{folder}data/{key}")
+            return array_at(content, 0, len(content), dtype, count)
 
-    reader = Reader(io.BytesIO(archive.read(f"{folder}data.pkl")), FUNCTIONS)
-    return reader.load(Storages(array_of))
+        reader = Reader(io.BytesIO(archive.read(f"{folder}data.pkl")), FUNCTIONS)
+        return reader.load(Storages(array_of))
+
+
+def check_byte_order(is_little: bool) -> None:
+    """Raise an error if the numbers in a file are big-endian."""
+    if not is_little:
+        raise Unreadable("it is big-endian, which is not supported.")
 
 
 def read_pickles(content: bytes) -> Any:
@@ -237,8 +217,7 @@ def read_pickles(content: bytes) -> Any:
     _, machine = reader.load(), reader.load()
     if checkpoint != MAGIC:
         raise Unreadable("it is a pickle of a number.")
-    if machine.get("little_endian") is not True:
-        raise Unreadable(BIG_ENDIAN)
+    check_byte_order(machine.get("little_endian") is True)
     start = file.tell()
     kinds = read_kinds(reader)
     storages = read_storages(content, file.tell(), kinds)
