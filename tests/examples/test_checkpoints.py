@@ -1,6 +1,5 @@
 """Files of weights are read without the frameworks that wrote them, and no code in them is run."""
 
-import io
 import itertools
 import os
 import pickle
@@ -22,7 +21,6 @@ from mlx_unpool_zoo.checkpoints import read_checkpoint, read_state, read_tflite
 from mlx_unpool_zoo.state_dicts import state_of
 from mlx_unpool_zoo.torch_files import DTYPES
 
-
 NUMBERS = np.arange(25, dtype=np.float32)
 DATA = {"0": NUMBERS.tobytes()}
 PART = b"(U\x01pK\x01K\x18t"  # without the first number
@@ -32,10 +30,14 @@ TENSORS = {  # of these numbers
     "turned": (tensor("3 4", "1 3", 25, offset=1), NUMBERS[1:13].reshape(4, 3).T),
     "one": (tensor("", "", 25, offset=7), NUMBERS[7]),
 }
-STATE = b"}(" + b"".join(b"U%c%s" % (len(n), n.encode()) + t for n, (t, _) in TENSORS.items()) + b"u"
+STATE = (
+    b"}(" + b"".join(b"U%c%s" % (len(n), n.encode()) + t for n, (t, _) in TENSORS.items()) + b"u"
+)
 EMPTY = b"U\x08_buffers}U\x08_modules}"
 INNER = b"cauthors\nConv\n)\x81}(U\x0b_parameters" + STATE + EMPTY + b"ub"
-NET = b"cauthors\nNet\n)\x81}(U\x0b_parameters}" + EMPTY + b"U\x08_modules}U\x04conv" + INNER + b"sub"
+NET = (
+    b"cauthors\nNet\n)\x81}(U\x0b_parameters}" + EMPTY + b"U\x08_modules}U\x04conv" + INNER + b"sub"
+)
 
 
 @pytest.mark.parametrize("kind", ["zip", "old"])
@@ -45,14 +47,18 @@ def test_files_of_torch_are_read_without_it(kind, tmp_path):
     for other in ("a.pkl", "a.model", "a.ckpt"):
         arrays = read_state(path.rename(tmp_path / other))
         assert [*arrays] == [*TENSORS]
-        assert [n for n, (_, value) in TENSORS.items() if not np.array_equal(arrays[n], value)] == []
+        assert [
+            n for n, (_, value) in TENSORS.items() if not np.array_equal(arrays[n], value)
+        ] == []
         path = tmp_path / other
     arrays = read_checkpoint(path)["state_dict"]
     assert np.shares_memory(arrays["whole"], arrays["rows"])
     path.write_bytes(file_of(b"}U\x05model" + NET + b"s", DATA, kind))
     assert [*read_state(path)] == [f"conv.{name}" for name in TENSORS]
     path.write_bytes(file_of(STATE, DATA, kind, "big"))
-    with pytest.raises(ValueError, match=r"a\.ckpt: it cannot .*: it is big-endian, which is not supported"):
+    with pytest.raises(
+        ValueError, match=r"a\.ckpt: it cannot .*: it is big-endian, which is not supported"
+    ):
         read_state(path)
 
 
@@ -62,16 +68,27 @@ def test_files_of_torch_are_read_without_it(kind, tmp_path):
 def test_what_pytorch_saves_is_read(options, protocol, tmp_path):
     torch = pytest.importorskip("torch")
     names = [name.removeprefix("torch.").removesuffix("Storage").lower() for name in DTYPES]
-    kinds = [getattr(torch, {"char": "int8", "byte": "uint8"}.get(name, name), None) for name in names]
+    kinds = [
+        getattr(torch, {"char": "int8", "byte": "uint8"}.get(name, name), None) for name in names
+    ]
     kinds += [torch.complex64, torch.complex128]
     state = {str(kind): torch.arange(6).to(kind).reshape(2, 3) for kind in kinds if kind}
-    state = {name: value for name, value in state.items() if options or "uint" not in name or "8" in name}
+    state = {
+        name: value for name, value in state.items() if options or "uint" not in name or "8" in name
+    }
     full, parameter = torch.rand(2, 3, 4, 5), torch.nn.Parameter(torch.ones(2))
     parameter.note, full.note = "attributes change how a tensor is pickled", 1
-    state |= {"turned": full.permute(0, 2, 3, 1), "part": full.half()[1:, ::2], "parameter": parameter}
+    state |= {
+        "turned": full.permute(0, 2, 3, 1),
+        "part": full.half()[1:, ::2],
+        "parameter": parameter,
+    }
     state |= {"full": full, "expanded": full[:1, 0, 0, 0].expand(9), "empty": full[:0]}
     state["0"] = full.bfloat16()[0, 0, 0, 0]
-    path, checkpoint = tmp_path / "a.pth", {"model": state, "rng": torch.get_rng_state(), "args": Path("a")}
+    path, checkpoint = (
+        tmp_path / "a.pth",
+        {"model": state, "rng": torch.get_rng_state(), "args": Path("a")},
+    )
     torch.serialization.set_crc32_options("checksums" in options)
     form = {"_use_new_zipfile_serialization": "zip" in options, "pickle_protocol": protocol}
     torch.save(checkpoint, path, **form)
@@ -103,14 +120,17 @@ REFUSED = {  # tensors whose numbers are not those of their storages
 @pytest.mark.external
 @pytest.mark.parametrize("is_zip", [True, False])
 @pytest.mark.parametrize("says", REFUSED)
-@pytest.mark.filterwarnings("ignore:.*(quantize_per_tensor|nested tensors|masked|Sparse CSR|ComplexHalf)")
+@pytest.mark.filterwarnings(
+    "ignore:.*(quantize_per_tensor|nested tensors|masked|Sparse CSR|ComplexHalf)"
+)
 def test_tensors_that_would_be_other_numbers_are_refused(says, is_zip, tmp_path):
     torch = pytest.importorskip("torch")
     path = tmp_path / "a.pth"
     state = {"a": REFUSED[says](torch), "b": torch.ones(1)}
     torch.save(state, path, _use_new_zipfile_serialization=is_zip)
     kind = says.partition(",")[0]
-    with pytest.raises(ValueError, match=f"^{path}: .*({kind}).*, which is not supported[.:] [Ss]ave ") as error:
+    says = f"^{path}: .*({kind}).*, which is not supported[.:] [Ss]ave "
+    with pytest.raises(ValueError, match=says) as error:
         read_state(path)
     assert "damaged" not in str(error.value)
 
@@ -120,7 +140,9 @@ def test_arguments_that_no_version_of_pytorch_passes_are_refused(tmp_path):
     path = tmp_path / "a.pth"
     content = tensor("25", "1", 25).removesuffix(b"tR") + b"\x89NNK\1tR"
     path.write_bytes(file_of(b"}U\x01a" + content + b"s", DATA, "zip"))
-    with pytest.raises(ValueError, match=r"passes arguments to torch._utils._rebuild_tensor_v2 that are not"):
+    with pytest.raises(
+        ValueError, match=r"passes arguments to torch._utils._rebuild_tensor_v2 that are not"
+    ):
         read_state(path)
 
 
@@ -186,9 +208,14 @@ def test_damaged_files_are_refused_in_a_line_or_read_as_other_weights(tmp_path):
     contents["model"] = file_of(NET, DATA, "zip")
     arrays = {"a": mx.ones((2, 3)), "b": mx.zeros(4)}
     contents["safetensors"] = save_state(tmp_path / "a.safetensors", arrays).read_bytes()
-    contents["tflite"] = tflite_of(dict(itertools.islice(constants_of(small_model("hair")[0]).items(), 9)))
+    contents["tflite"] = tflite_of(
+        dict(itertools.islice(constants_of(small_model("hair")[0]).items(), 9))
+    )
     for kind, content in contents.items():
-        path, refusals = tmp_path / (f"a.{kind}" if kind in ("safetensors", "tflite") else "a.pth"), []
+        path, refusals = (
+            tmp_path / (f"a.{kind}" if kind in ("safetensors", "tflite") else "a.pth"),
+            [],
+        )
         shorter = (content[:n] for n in range(0, len(content), len(content) // 40))
         for broken in (*damaged(content, 150), *shorter):
             path.write_bytes(broken)
@@ -206,7 +233,9 @@ MEMO = b"".join(b"r" + n.to_bytes(4, "little") for n in range(2**20 + 2))
 LIST = b"](" + b"".join(b"M" + n.to_bytes(2, "little") for n in range(9999)) + b"eq\0"
 PAIRS = b"](" + b"".join(b"](M" + n.to_bytes(2, "little") + b"Ne" for n in range(9999)) + b"eq\0"
 ORDERED = b"ccollections\nOrderedDict\nq\1"
-CALLS = b"ctorch\nSize\nq\xffK\1\x85" + b"".join(b"q%ch\xffh%ch%c\x86\x85R" % (n, n, n) for n in range(99))
+CALLS = b"ctorch\nSize\nq\xffK\1\x85" + b"".join(
+    b"q%ch\xffh%ch%c\x86\x85R" % (n, n, n) for n in range(99)
+)
 LARGE, SQUARE = (2**40).to_bytes(8, "little"), f"{2**20} {2**20}"
 DAMAGED, OBJECTS = "damaged, or not a file of PyTorch", "makes more than a million objects"
 
@@ -221,10 +250,16 @@ HOSTILE = {
     "numbers": (pickled(b"(" + b"K\x01" * 2**20 + b"l"), OBJECTS),
     "memo": (pickled(b"]" + MEMO), OBJECTS),
     "a place in the memo": (pickled(b"]r\xff\xff\xff\x7f"), "not a state dict but list"),
-    "sets": (pickled(LIST + b"0](c__builtin__\nset\nq\1" + b"h\1h\0\x85R" * 200 + b"e"), "but list"),
+    "sets": (
+        pickled(LIST + b"0](c__builtin__\nset\nq\1" + b"h\1h\0\x85R" * 200 + b"e"),
+        "but list",
+    ),
     "dicts": (pickled(PAIRS + b"0](" + ORDERED + b"h\1h\0\x85R" * 200 + b"e"), OBJECTS),
     "arguments": (pickled(LIST + b"0ca\nb\nq\1" + b"h\1h\0R" * 200), OBJECTS),
-    "a long name": (pickled(b"X\xa0\x86\1\0" + b"a" * 10**5 + b"q\0" + b"h\0h\0\x93" * 999), OBJECTS),
+    "a long name": (
+        pickled(b"X\xa0\x86\1\0" + b"a" * 10**5 + b"q\0" + b"h\0h\0\x93" * 999),
+        OBJECTS,
+    ),
     "keys": (pickled(b"}(" + NESTED + b"K\1u"), "'tuple' is int"),
     "keys that functions return": (pickled(b"(" + CALLS + b"1}(h\x62K\1u"), "'tuple' is int"),
     "a nested key": (pickled(b"}(N" + b"\x85" * 10**6 + b"K\x01u"), "'tuple' is int"),
@@ -235,9 +270,15 @@ HOSTILE = {
     "bytes": (b"\x80\x05\x96" + LARGE + b"a.", DAMAGED),
     "a frame": (b"\x80\x04\x95" + LARGE + b"].", "not a state dict but list"),
     "a registered class": (pickled(b"\x82\x01"), "the opcode EXT1"),
-    "a storage": (hostile("2 2", "2 1", 2**60), "ends within an array of 1,152,921,504,606,846,976"),
+    "a storage": (
+        hostile("2 2", "2 1", 2**60),
+        "ends within an array of 1,152,921,504,606,846,976",
+    ),
     "an expanded tensor": (hostile(SQUARE, "0 1", 4), "reaches beyond its storage"),
-    "an expanded number": (hostile(SQUARE, "0 0", 4), r"a \(1048576, 1048576\) is expanded from a few"),
+    "an expanded number": (
+        hostile(SQUARE, "0 0", 4),
+        r"a \(1048576, 1048576\) is expanded from a few",
+    ),
     "strides": (hostile(f"{2**60} {2**60}", f"{2**60} 1", 4), "reaches beyond its storage"),
     "a negative size": (hostile("2 -2", "2 1", 4), "no valid shape and strides"),
     "axes": (hostile("1 " * 99, "1 " * 99, 4), DAMAGED),
@@ -249,7 +290,9 @@ HOSTILE = {
 def test_hostile_files_take_neither_memory_nor_time(name, tmp_path, monkeypatch):
     path, (content, says), opcodes = tmp_path / "a.pth", HOSTILE[name], itertools.count()
     path.write_bytes(content)
-    counted = lambda file, read=pickletools.genops: (item for item in read(file) if next(opcodes) + 1)
+    counted = lambda file, read=pickletools.genops: (
+        item for item in read(file) if next(opcodes) + 1
+    )
     monkeypatch.setattr(pickletools, "genops", counted)
     if len(content) < 10**5:  # otherwise it would take 10 s
         tracemalloc.start()
@@ -264,7 +307,9 @@ def test_entries_of_a_zip_file_that_overlap_are_refused(tmp_path):
     """A small file could contain one storage thousands of times."""
     path = tmp_path / "a.pth"
     tensors = (b"U\x01%d" % n + tensor("100", "1", 100, str(n)) for n in range(9))
-    path.write_bytes(file_of(b"}(" + b"".join(tensors) + b"u", {str(n): bytes(400) for n in range(9)}, "zip"))
+    path.write_bytes(
+        file_of(b"}(" + b"".join(tensors) + b"u", {str(n): bytes(400) for n in range(9)}, "zip")
+    )
     assert len(read_state(path)) == 9
     with zipfile.ZipFile(path, "a") as archive:
         entries = {info.filename: info for info in archive.infolist()}
@@ -290,7 +335,9 @@ def test_arrays_of_numpy_in_a_pickle_are_named(tmp_path):
     path = tmp_path / "a.pkl"
     for protocol in range(6):
         path.write_bytes(pickle.dumps({"model": {"a": np.ones(2)}}, protocol))
-        with pytest.raises(ValueError, match="'a' is numpy.*, which is not supported: save torch.from_numpy"):
+        with pytest.raises(
+            ValueError, match=r"'a' is numpy.*, which is not .*: save torch.from_nu"
+        ):
             read_state(path)
 
 
@@ -298,7 +345,9 @@ def test_code_in_a_checkpoint_is_never_run(tmp_path):
     bomb, path = Bomb(tmp_path / "ran"), tmp_path / "bad.pth"
     beside = pickle.dumps(bomb, 2)[2:-1]
     state = b"}(U\x01a" + TENSORS["whole"][0] + b"U\x01b" + beside + b"u"
-    path.write_bytes(file_of(b"}(U\x0astate_dict" + state + b"U\6config" + beside + b"u", DATA, "zip"))
+    path.write_bytes(
+        file_of(b"}(U\x0astate_dict" + state + b"U\6config" + beside + b"u", DATA, "zip")
+    )
     with pytest.warns(UserWarning, match=r"Ignored entries that are not arrays: b\."):
         assert list(read_state(path)) == ["a"]
     path.write_bytes(pickle.dumps({"state_dict": {"b": bomb}}))
@@ -338,15 +387,19 @@ def test_archives_and_wrong_endings(tmp_path):
     path = tmp_path / "a.pth"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("folder/weights.pth", b"")
-    with pytest.raises(ValueError, match=r"it is a zip file of folder/weights.pth. Unpack it, or pass"):
+    with pytest.raises(
+        ValueError, match=r"it is a zip file of folder/weights.pth. Unpack it, or pass"
+    ):
         read_state(path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("a/data.pkl", b"")
         archive.writestr("a/constants.pkl", b"")
-    with pytest.raises(ValueError, match=r"it is a TorchScript file. In .* torch.save\(model.state_dict"):
+    with pytest.raises(
+        ValueError, match=r"it is a TorchScript file. In .* torch.save\(model.state_dict"
+    ):
         read_state(path)
     np.savez(tmp_path / "a.npz", a=np.ones(2))
-    with pytest.raises(ValueError, match=r"it is a zip file of a.npy. .* pass dict\(numpy.load\(path\)\) of an .npz"):
+    with pytest.raises(ValueError, match=r"it is a zip file of a.npy. .* pass dict\(numpy"):
         read_state(tmp_path / "a.npz")
     save_state(tmp_path / "b.safetensors", {"a": mx.ones(2, mx.bfloat16)}).rename(path)
     assert read_state(path)["a"].tolist() == [1, 1]
@@ -381,7 +434,10 @@ def test_a_key_chooses_a_state_dict(tmp_path):
     assert read_state(path, key="G")["w"].max() == 0
     assert read_state(path, key="runs/best")["w"].min() == 1
     for key, says in (
-        (None, r"no arrays under the usual keys .* but the keys G, runs\. Choose one with --key NAME"),
+        (
+            None,
+            r"no arrays under the usual keys .* but the keys G, runs\. Choose one with --key NAME",
+        ),
         ("runs", r"but the keys best\. Choose"),
         ("D", r"there is no key 'D' but G, runs\."),
         ("G/w/x", r"there is no key 'x' but no other\."),

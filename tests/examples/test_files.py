@@ -90,7 +90,9 @@ def test_links_in_a_folder_are_replaced_and_a_link_to_a_folder_is_followed(tmp_p
 def test_what_is_not_a_file_is_not_replaced(kind, tmp_path):
     path = tmp_path / "a"
     os.mkfifo(path) if kind == "pipe" else path.mkdir()
-    with pytest.raises(OSError, match=f"{path} cannot be written: it is a folder, a pipe or a device"):
+    with pytest.raises(
+        OSError, match=f"{path} cannot be written: it is a folder, a pipe or a device"
+    ):
         write_file(path, b"")
     assert [*tmp_path.iterdir()] == [path]
     assert not path.is_file()
@@ -103,7 +105,9 @@ def test_a_pipe_in_a_model_is_refused(name, tmp_path):
     forget_config(tmp_path)
     (tmp_path / name).unlink()
     os.mkfifo(tmp_path / name)
-    with pytest.raises(ValueError, match=f"{name}: it must be a file, but it is a pipe or a device"):
+    with pytest.raises(
+        ValueError, match=f"{name}: it must be a file, but it is a pipe or a device"
+    ):
         zoo.from_pretrained(tmp_path)
 
 
@@ -172,12 +176,16 @@ def test_saving_that_fails_at_a_file_leaves_a_whole_model(tmp_path, monkeypatch,
 
     monkeypatch.setattr(owner, call, fail)
     if failing == 1:
-        with pytest.raises(OSError, match=r"/model\.safetensors cannot be written: .* Stale file handle"):
+        with pytest.raises(
+            OSError, match=r"/model\.safetensors cannot be written: .* Stale file handle"
+        ):
             new.save_pretrained(tmp_path)
         assert contents(tmp_path) == before
         return
     name = ["config.json", "README.md", "LICENSE"][failing - 2]
-    with pytest.warns(UserWarning, match=rf"^The model is saved, .* but {name} is still .*: .*/{name} "):
+    with pytest.warns(
+        UserWarning, match=rf"^The model is saved, .* but {name} is still .*: .*/{name} "
+    ):
         new.save_pretrained(tmp_path)
     assert set(tmp_path.iterdir()) == set(before)
     loaded = zoo.from_pretrained(tmp_path)
@@ -189,7 +197,10 @@ def test_the_configuration_in_the_weights_is_used_and_a_different_one_is_named(t
     model = zoo.SegNet(2, (8,), (2,))
     model.save_pretrained(tmp_path)
     file = tmp_path / "config.json"
-    assert "a copy. The configuration in model.safetensors is used" in json.loads(file.read_text())["note"]
+    assert (
+        "a copy. The configuration in model.safetensors is used"
+        in json.loads(file.read_text())["note"]
+    )
     file.write_text(text or file.read_text().replace('"unknown"', '"edited"'))
     says = rf"^{file} differs from .* in model\.safetensors, which is used\. .* set model\.about\.classes"
     with pytest.warns(UserWarning, match=says):
@@ -205,7 +216,8 @@ def test_files_of_a_person_are_kept(tmp_path):
         (tmp_path / name).write_text(text)
     model = zoo.SegNet(2, (8,), (2,))
     model.about.licence_text = "MIT"
-    with pytest.warns(UserWarning, match=r"was edited or is not of this model: it is now \S+\.old\.$") as warned:
+    says = r"was edited or is not of this model: it is now \S+\.old\.$"
+    with pytest.warns(UserWarning, match=says) as warned:
         model.save_pretrained(tmp_path)
     assert len(warned) == 3
     assert {name: (tmp_path / f"{name}.old").read_text() for name in texts} == texts
@@ -232,7 +244,7 @@ def test_the_licence_of_the_model_before_is_renamed(tmp_path):
     first, second = (zoo.SegNet(number, (8,), (2,)) for number in (2, 3))
     first.about.licence_text = "MIT"
     first.save_pretrained(tmp_path)
-    with pytest.warns(UserWarning, match=r"LICENSE was edited or is not of this model: it is now LICENSE\.old"):
+    with pytest.warns(UserWarning, match=r"LICENSE was edited .*: it is now LICENSE\.old"):
         second.save_pretrained(tmp_path)
     assert [(tmp_path / name).exists() for name in ("LICENSE", "LICENSE.old")] == [False, True]
     assert zoo.from_pretrained(tmp_path).about == second.about
@@ -259,7 +271,9 @@ def test_no_fault_damages_a_file_of_a_program(program, tmp_path):
     save_state(inputs / "state.safetensors", zoo.SegNet(3, (4,), (1,)))
     Image.new("RGB", (8, 8)).save(inputs / "a.png")
     words = WRITERS[program].replace("IN", str(inputs))
-    check_faults(program, lambda out: words.replace("OUT", str(out)).split(), inputs, tmp_path / "out")
+    check_faults(
+        program, lambda out: words.replace("OUT", str(out)).split(), inputs, tmp_path / "out"
+    )
 
 
 # Reading.
@@ -274,7 +288,9 @@ HEADERS = [  # of an array: shape and data_offsets
 
 def safetensors_of(dtype: str, size: int) -> bytes:
     """A file with an array of two numbers of a type with this size, all bits 0."""
-    header = json.dumps({"a": {"dtype": dtype, "shape": [2], "data_offsets": [0, 2 * size]}}).encode()
+    header = json.dumps(
+        {"a": {"dtype": dtype, "shape": [2], "data_offsets": [0, 2 * size]}}
+    ).encode()
     return len(header).to_bytes(8, "little") + header + bytes(2 * size)
 
 
@@ -289,7 +305,8 @@ def test_types_that_are_not_supported_are_named(dtype, tmp_path):
     path = tmp_path / "a.safetensors"
     path.write_bytes(safetensors_of(dtype, 1))
     with pytest.raises(
-        ValueError, match=f"^it has arrays of the types {dtype}, of which {dtype} is not supported: save"
+        ValueError,
+        match=f"^it has arrays of the types {dtype}, which are not supported together: save",
     ):
         load_arrays(path)
 
@@ -310,7 +327,10 @@ def test_damaged_and_malicious_files_are_refused(tmp_path):
     path, trace = tmp_path / "file.safetensors", tmp_path / "executed"
     save_arrays(path, {"a": mx.arange(30), "b": mx.ones((3, 4))}, {"kind": "test"})
     content = path.read_bytes()
-    headers = [{"a": {"dtype": "F32", "shape": s, "data_offsets": o}} for s, o in HEADERS] + [{"a": 5}, None]
+    headers = [{"a": {"dtype": "F32", "shape": s, "data_offsets": o}} for s, o in HEADERS] + [
+        {"a": 5},
+        None,
+    ]
     payload = pickle.dumps({"state_dict": {"w": Bomb(trace)}})
     with (tmp_path / "x.npz").open("wb") as file:
         np.savez(file, w=np.array([Bomb(trace)], dtype=object))
@@ -321,12 +341,16 @@ def test_damaged_and_malicious_files_are_refused(tmp_path):
         content.replace(b"[3,4]", b"[4,3]"),
         content.replace(b'"test"', b'"Test"'),  # of the metadata
         content[:-1] + bytes([content[-1] ^ 1]),  # another number
-        *(len(h).to_bytes(8, "little") + h + bytes(8) for h in (json.dumps(h).encode() for h in headers)),
+        *(
+            len(h).to_bytes(8, "little") + h + bytes(8)
+            for h in (json.dumps(h).encode() for h in headers)
+        ),
         payload,
         (tmp_path / "x.npz").read_bytes(),
     ):
         path.write_bytes(wrong)
-        with pytest.raises(ValueError, match=r"^it (is damaged|cannot be read as a safetensors file): [^\n]*$"):
+        says = r"^it (is damaged|cannot be read as a safetensors file): [^\n]*$"
+        with pytest.raises(ValueError, match=says):
             load_arrays(path)
     assert not trace.exists()
     pickle.loads(payload)

@@ -1,4 +1,4 @@
-"""Read files of weights without the frameworks that wrote them. No code in a file is run or imported."""
+"""Read files of weights without the frameworks that wrote them. No code in a file is run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .torch_files import read_pickles, read_zip
 
 # What people take for a file of weights: how its content starts, and what to do.
 STARTS = {
-    b"version https://git-lfs": "a Git LFS pointer. Download the file, for example with git lfs pull.",
+    b"version https://git-lfs": "a Git LFS pointer. Download the file itself, with git lfs pull.",
     b"<": "a web page. Download the file itself.",
     b"\x89HDF": "an HDF5 file, as Keras writes them: see 'Weights of Keras' in docs/porting.md.",
     b"\x1f\x8b": "compressed with gzip. Unpack it first.",
@@ -32,20 +32,21 @@ TAR = (
 
 
 def read_state(path: str | Path, key: str | None = None) -> dict[str, np.ndarray]:
-    """Read the state dict in a file of weights, whatever its ending; floating-point arrays become float32.
+    """Read the state dict in a file of weights. Floating-point arrays become float32.
 
-    Files may be those of ``torch.save``, of safetensors and of TensorFlow Lite. No code in them is run.
+    Files may be those of ``torch.save``, of safetensors and of TensorFlow Lite, with any name. No
+    code in them is run.
 
     Args:
         path: The file.
-        key: The key of the state dict in a checkpoint, if it is none of the usual ones, which are
-            ``state_dict``, ``model_state_dict``, ``model_state``, ``model``, ``network``, ``net``, ``params`` and
-            ``weights``. "A/B" is the entry B of the entry A.
+        key: The key of the state dict in a checkpoint, if it is none of the usual ones:
+            ``state_dict``, ``model_state_dict``, ``model_state``, ``model``, ``network``, ``net``,
+            ``params`` and ``weights``. "A/B" is the entry B of the entry A.
 
     Raises:
         OSError: If the file cannot be opened.
-        ValueError: If it has no state dict, several, or arrays that are not supported; if it is damaged or
-            something else. The message has the path and what to do.
+        ValueError: If it has no state dict, several, or arrays that are not supported; if it is
+            damaged or something else. The message has the path and what to do.
     """
     try:
         return arrays_of(state_of(read_checkpoint(path), key))
@@ -57,13 +58,13 @@ def read_tflite(path: str | Path) -> dict[str, Any]:
     """Read the constants and the operators of the first graph in a file of TensorFlow Lite.
 
     Returns:
-        ``state_dict``, the constants by name, in TensorFlow's layout, and ``operators``, how often each operator
-        occurs, by its name in capitals or, if it is not one of TensorFlow Lite's own, by the name in the
-        file. Quantized constants are the stored integers.
+        ``state_dict``, the constants by name, in TensorFlow's layout, and ``operators``, how often
+        each operator occurs, by its name in capitals or, if it is not one of TensorFlow Lite's own,
+        by the name in the file. Quantized constants are the stored integers.
 
     Raises:
         OSError: If the file cannot be opened.
-        ValueError: If it is damaged or not a TFLite file, or if a constant is sparse or not of numbers.
+        ValueError: If it is damaged, no TFLite file, or a constant is no dense array of numbers.
     """
     try:
         start_of(Path(path))
@@ -78,9 +79,9 @@ def read_checkpoint(path: str | Path) -> Any:
     Sizes in the file are checked before anything is allocated for them.
 
     Returns:
-        What ``torch.save`` saved: tensors are NumPy arrays (views of the content of the file), those of
-        bfloat16 with the dtype ``BFLOAT16``, and objects of other classes are ``Foreign``. A dict of MLX
-        arrays for safetensors; for TensorFlow Lite see ``read_tflite``.
+        What ``torch.save`` saved: tensors are NumPy arrays, those of bfloat16 with the dtype
+        ``BFLOAT16``, and objects of other classes are ``Foreign``. A dict of MLX arrays for
+        safetensors; for TensorFlow Lite see ``read_tflite``.
 
     Raises:
         OSError: If the file cannot be opened.

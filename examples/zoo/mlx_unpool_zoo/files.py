@@ -34,7 +34,7 @@ def start_of(path: Path) -> bytes:
 
     Raises:
         OSError: If it cannot be opened.
-        ValueError: If it is a folder, a pipe or a device, whose content could be endless or never come.
+        ValueError: If it is a folder, a pipe or a device. Reading a pipe could wait for ever.
     """
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
@@ -47,19 +47,19 @@ def start_of(path: Path) -> bytes:
 def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
     """Read the arrays and the metadata of a safetensors file; float64 becomes float32.
 
-    Truncated and damaged files are refused. Changed values are detected only in files of ``save_arrays``,
-    which have a checksum. Nothing in the file is executed.
+    Truncated and damaged files are refused. Changed values are detected only in files of
+    ``save_arrays``, which have a checksum. Nothing in the file is executed.
 
     Raises:
         OSError: If the file cannot be opened.
-        ValueError: If it is damaged, not a safetensors file, or has arrays of a type that is not supported.
-            The message does not have the path.
+        ValueError: If it is damaged, no safetensors file, or has arrays of a type that is not
+            supported. The message does not have the path.
     """
     start_of(path)
     try:
         # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
         with safe_open(path, "numpy") as file:
-            types = {name: file.get_slice(name).get_dtype() for name in file.keys()}
+            types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (it is no dict)
             if TYPES.issuperset(types.values()):
                 found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
             else:
@@ -76,17 +76,17 @@ def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
 
 def read_float64(file: Any, types: Mapping[str, str]) -> tuple[dict[str, mx.array], dict[str, str]]:
     """The arrays and the metadata of an opened file with types that MLX does not read."""
-    wrong = {*types.values()} - (TYPES | {"F64"}) or {*types.values()} & {"BF16"}  # NumPy has none
-    if wrong:
+    found = {*types.values()}
+    if not found <= (TYPES | {"F64"}) - {"BF16"}:  # which NumPy does not have
         raise ValueError(
-            f"it has arrays of the types {cut(sorted({*types.values()}))}, of which {cut(sorted(wrong))} is not "
-            "supported: save all as float32."
+            f"it has arrays of the types {cut(sorted(found))}, which are not supported together: "
+            "save all as float32."
         )
     return {name: mx.array(file.get_tensor(name)) for name in types}, file.metadata() or {}
 
 
 def checksum(arrays: Mapping[str, mx.array], metadata: Mapping[str, str]) -> str:
-    """A CRC-32 of the names, types, shapes and values of arrays and of the metadata, in hexadecimal."""
+    """A CRC-32 of the names, types, shapes and values of arrays and of the metadata."""
     rest = {name: text for name, text in metadata.items() if name != CHECKSUM}
     result = zlib.crc32(json.dumps(rest, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
@@ -105,7 +105,7 @@ def save_arrays(
 ) -> None:
     """Write a safetensors file with a checksum in its metadata.
 
-    First removes the temporary files that killed processes left in the folder more than an hour ago.
+    First removes temporary files that killed processes left in the folder more than an hour ago.
     """
     contents = {**(metadata or {}), CHECKSUM: checksum(arrays, metadata or {})}
     for partial in path.parent.glob(f"partial-{'[0-9a-f]' * 16}-*"):
@@ -120,7 +120,7 @@ def write_file(path: Path, content: bytes | Callable[[Any], object]) -> None:
     """Write a file atomically: bytes, or what a function writes into the opened file.
 
     Raises:
-        OSError: If the file cannot be written, for example because the disk is full. It is then unchanged.
+        OSError: If the file cannot be written, for example on a full disk. It is then unchanged.
     """
     try:
         with replacing(path) as partial, partial.open("wb") as file:
@@ -133,23 +133,21 @@ def write_file(path: Path, content: bytes | Callable[[Any], object]) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path and rename it to ``path`` when the block ends.
 
-    A reader of ``path`` always finds a complete file, old or new. If there are several writers, the last one
-    to finish wins. The contents are on the disk before the file is renamed. An existing file keeps its mode.
-    A symbolic link is replaced, and the file to which it refers stays as it is. If the block raises (a full
-    disk, Ctrl-C), ``path`` is unchanged, and the temporary file and the folders created for it are removed.
-    Only a process that is killed leaves its ``partial-*`` file.
+    A reader of ``path`` always finds a complete file, old or new. If there are several writers, the
+    last one to finish wins. The contents are on the disk before the file is renamed. An existing
+    file keeps its mode. A symbolic link is replaced, and the file to which it refers is unchanged.
+    If the block raises (a full disk, Ctrl-C), ``path`` is unchanged, and the temporary file and the
+    folders created for it are removed. Only a process that is killed leaves its ``partial-*`` file.
     """
     created = [folder for folder in path.absolute().parents if not folder.exists()]
-    # Keeps the suffix, because writers choose the format by it, and is not too long for a file system.
+    # Keeps the suffix, because writers choose the format by it; not too long for a file system.
     partial = path.with_name(f"partial-{secrets.token_hex(8)}-{path.name[-50:]}")
     try:
         if path.exists() and not path.is_file():
             raise OSError("it is a folder, a pipe or a device")
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            partial.touch(
-                0o600
-            )  # other users cannot read it before it gets the mode of the existing file
+            partial.touch(0o600)  # private until it gets the mode of the existing file
         yield partial
         with partial.open("rb") as file:
             os.fsync(file.fileno())
@@ -162,7 +160,7 @@ def replacing(path: Path) -> Iterator[Path]:
             for folder in created:  # another writer may use them
                 folder.rmdir()
         raise
-    # Some file systems cannot synchronise a folder. Without it, a power failure can restore the old file.
+    # Otherwise a power failure can restore the old file. Some file systems cannot do this.
     with suppress(OSError):
         opened = os.open(path.parent, os.O_RDONLY)
         try:

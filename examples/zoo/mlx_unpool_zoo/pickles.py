@@ -1,7 +1,8 @@
 """Read pickles. No code in a file is run or imported.
 
-``Reader`` carries out the opcodes itself, and calls only the functions that are passed to it. A file cannot
-take much more memory or time than its length: opcodes are counted, and nothing that it can nest is hashed.
+``Reader`` carries out the opcodes itself, and calls only the functions that are passed to it. A
+file cannot take much more memory or time than its length: opcodes are counted, and nothing that it
+can nest is hashed.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Reader:
 
     Args:
         file: The file.
-        functions: The functions that the file may call, by name. The first argument of each is the reader.
+        functions: What the file may call, by name. The first argument is always the reader.
     """
 
     def __init__(self, file: io.BytesIO, functions: Mapping[str, Callable[..., Any]]) -> None:
@@ -54,7 +55,7 @@ class Reader:
     def load(self, persistent: Callable[[Any], Any] | None = None) -> Any:
         """The object in the next pickle.
 
-        ``persistent`` returns the object for a persistent identifier, by which PyTorch refers to storages.
+        ``persistent`` returns the object for a persistent identifier, such as one of a storage.
         """
         self.persistent = persistent
         self.stack, self.marks, self.memo = list[Any](), list[int](), dict[int, Any]()
@@ -71,7 +72,7 @@ class Reader:
         return self.stack.pop()
 
     def count(self, steps: int) -> None:
-        """Raise an error if a file has too many opcodes. Large arguments that are used again count, too."""
+        """Raise an error if a file has too many opcodes. Arguments of functions count, too."""
         self.steps += steps
         if self.steps > LIMIT:
             raise Unreadable("it makes more than a million objects.")
@@ -102,7 +103,7 @@ class Reader:
             self.stack[-1].update(dict_of(items))
 
     def build(self, state: Any) -> None:
-        """Set the state of the object at the end of the stack. That of a dict or an array is not used."""
+        """Set the state of the object at the end of the stack. Dicts and arrays have none."""
         if isinstance(self.stack[-1], Foreign):
             self.stack[-1].state = state
 
@@ -129,8 +130,8 @@ class Reader:
 def dict_of(items: list[Any]) -> dict[Any, Any]:
     """A dict of keys and values that follow each other.
 
-    A file could nest other keys until hashing them takes forever or overflows the stack. They become a
-    ``Foreign`` with the name of their type.
+    A file could nest other keys until hashing them takes forever or overflows the stack. They
+    become a ``Foreign`` with the name of their type.
     """
     keys = (key if is_simple(key) else Foreign(type(key).__name__) for key in items[::2])
     return dict(zip(keys, items[1::2]))
@@ -161,8 +162,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": ordered_dict,
 }
 # The opcodes that add an object to the stack, and what they add ...
-LITERALS = """INT BININT BININT1 BININT2 LONG LONG1 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE
-    BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"""
+LITERALS = """INT BININT BININT1 BININT2 LONG LONG1 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING
+    UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8"""
 MADE: dict[str, Callable[[Reader, Any], Any]] = {
     **dict.fromkeys(LITERALS.split(), lambda _, value: value),
     **dict.fromkeys(("GET", "BINGET", "LONG_BINGET"), lambda reader, place: reader.memo[place]),

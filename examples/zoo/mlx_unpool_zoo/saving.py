@@ -1,8 +1,9 @@
 """The files of a model: read, written in one step, and uploaded to the Hugging Face Hub.
 
-``model.safetensors`` is the model: its metadata contain the configuration and the licence, so that a model is
-one file, which is replaced in one step. ``config.json``, the model card and ``LICENSE`` are for people and
-for the Hub. ``config.json`` and ``LICENSE`` are read only if the weights have no configuration.
+``model.safetensors`` is the model: its metadata contain the configuration and the licence, so that
+a model is one file, which is replaced in one step. ``config.json``, the model card and ``LICENSE``
+are for people and for the Hub. ``config.json`` and ``LICENSE`` are read only if the weights have no
+configuration.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from .published import INCLUDED, PUBLISHED
 
 WEIGHTS, CONFIG, CARD, LICENCE = "model.safetensors", "config.json", "README.md", "LICENSE"
 NOTE = (
-    "This is a copy. The configuration in model.safetensors is used: to change it, load the model, set its "
-    "attribute 'about', and call save_pretrained."
+    "This is a copy. The configuration in model.safetensors is used: to change it, load the model, "
+    "set its attribute 'about', and call save_pretrained."
 )
 
 
@@ -67,13 +68,13 @@ def warn_of_changes(path: Path, config: str) -> None:
     """Warn if config.json is not a copy of the configuration in the weights, which is used."""
     if path.is_file() and not is_copy(path, config):
         warn(
-            f"{path} differs from the configuration in {WEIGHTS}, which is used. To change the model's classes, "
-            "for example, set model.about.classes, and call model.save_pretrained."
+            f"{path} differs from the configuration in {WEIGHTS}, which is used. To change the "
+            "model's classes, for example, set model.about.classes, and call model.save_pretrained."
         )
 
 
 def is_copy(path: Path, config: str) -> bool:
-    """Whether config.json has the entries of a configuration, and perhaps others, such as a note."""
+    """Whether config.json has the entries of a configuration. It may have further ones."""
     try:
         content = dict(json.loads(path.read_text(encoding="utf-8-sig")))
     except (OSError, ValueError, TypeError, RecursionError):  # it cannot be read, or is no dict
@@ -115,7 +116,8 @@ def write_folder(
 
 def mark_of(card: str) -> str:
     """The last line of a model card, which shows later whether a person has edited the card."""
-    return f"\n<!-- mlx_unpool_zoo replaces this file while its CRC-32 is {zlib.crc32(card.encode()):08x}. -->\n"
+    digits = f"{zlib.crc32(card.encode()):08x}"
+    return f"\n<!-- mlx_unpool_zoo replaces this file if its CRC-32 is {digits}. -->\n"
 
 
 def is_from_zoo(path: Path, replaces_model: bool) -> bool:
@@ -147,8 +149,8 @@ def hub_folder(name: str, **options: Any) -> Path:
     if Path(name).is_file() or not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         known = ", ".join([*INCLUDED, *PUBLISHED])
         raise ValueError(
-            f"{nothing}. Pass a folder, owner/name on the Hugging Face Hub, or the name of a trained model: "
-            f"{known}."
+            f"{nothing}. Pass a folder, owner/name on the Hugging Face Hub, or the name of a "
+            f"trained model: {known}."
         )
     try:
         return Path(snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS, LICENCE], **options))

@@ -26,15 +26,15 @@ CHOOSE = "Choose one with --key NAME of the converter or read_state(path, key=NA
 def state_of(checkpoint: Any, key: str | None = None) -> dict[str, Any]:
     """The arrays of the state dict in a checkpoint.
 
-    A checkpoint is a state dict, a whole model, or a dict that contains one of them under one of ``KEYS``. Other
-    entries that are not arrays, such as ``_extra_state``, are ignored with a warning.
+    A checkpoint is a state dict, a whole model, or a dict that contains one of them under one of
+    ``KEYS``. Entries of a state dict that are not arrays are ignored with a warning.
 
     Args:
         checkpoint: The checkpoint.
-        key: The key of the state dict, instead of one of ``KEYS``. "A/B" is the entry B of the entry A.
+        key: The key of the state dict, if it is none of ``KEYS``. "A/B" is the entry B of A.
 
     Raises:
-        ValueError: If there is no state dict, there are several, or it has tensors that are not supported.
+        ValueError: If there is no state dict, several, or tensors in it that are not supported.
     """
     weights = mapping_of(usual_value(checkpoint) if key is None else value_at(checkpoint, key))
     state = {name: value for name, value in weights.items() if is_array(name, value)}
@@ -58,7 +58,7 @@ def mapping_of(weights: Any) -> Mapping[Any, Any]:
 
 
 def is_array(name: Any, value: Any) -> bool:
-    """Whether an entry of a state dict is an array. Raise an error if it is one that cannot be read."""
+    """Whether an entry of a state dict is an array. Raise an error if it cannot be read."""
     if is_unsupported(value):
         raise ValueError(f"{named(name)!r} is {not_supported(value.kind)}")
     return isinstance(name, str) and hasattr(value, "shape")
@@ -69,16 +69,14 @@ def value_at(checkpoint: Any, key: str) -> Any:
     for name in key.split("/"):
         keys = checkpoint if isinstance(checkpoint, Mapping) else {}
         if name not in keys:
-            raise ValueError(
-                f"there is no key {shortened(name)!r} but {cut([named(each) for each in keys]) or 'no other'}. "
-                f"{CHOOSE}."
-            )
+            known = cut([named(each) for each in keys]) or "no other"
+            raise ValueError(f"there is no key {shortened(name)!r} but {known}. {CHOOSE}.")
         checkpoint = checkpoint[name]
     return checkpoint
 
 
 def usual_value(checkpoint: Any) -> Any:
-    """What a checkpoint has under one of ``KEYS``, or the checkpoint itself if it has nothing there."""
+    """What a checkpoint has under one of ``KEYS``, or the checkpoint itself."""
     if not isinstance(checkpoint, Mapping):
         return checkpoint
     found = [key for key in KEYS if has_weights(checkpoint.get(key))]
@@ -102,7 +100,7 @@ def has_weights(value: Any) -> bool:
 
 
 def is_weight(value: Any) -> bool:
-    """Whether a value is a floating-point array, or one that cannot be read; a scalar may be a metric."""
+    """Whether a value is an array of floats, or one that cannot be read. Scalars can be metrics."""
     is_floating = "float" in str(getattr(value, "dtype", ""))
     return is_unsupported(value) or (is_floating and len(value.shape) > 0)
 
@@ -138,8 +136,8 @@ def why_no_arrays(checkpoint: Mapping[Any, Any]) -> str:
         )
     kinds = [f"{named(key)!r} is {described(value)}" for key, value in list(checkpoint.items())[:3]]
     return (
-        f"a state dict must contain arrays, but {cut(kinds) or 'it is empty'}. No code in a file is "
-        f"run to create arrays. {HOW_TO_EXPORT}"
+        f"a state dict must contain arrays, but {cut(kinds) or 'it is empty'}. No code in a file "
+        f"is run to create arrays. {HOW_TO_EXPORT}"
     )
 
 
@@ -174,8 +172,8 @@ def state_of_module(model: Foreign) -> dict[str, Any]:
         length += sum(len(prefix) + len(str(name)) + 1 for name in (*arrays, *modules))
         if length > LONGEST_NAMES:
             raise ValueError(
-                "the names in a model must have at most 10 million characters, but these have more, or "
-                f"a module contains itself. {HOW_TO_EXPORT}"
+                "the names in a model must have at most 10 million characters, but these have "
+                f"more, or a module contains itself. {HOW_TO_EXPORT}"
             )
         for name, value in arrays.items():
             state[f"{prefix}{name}"] = value
@@ -185,7 +183,7 @@ def state_of_module(model: Foreign) -> dict[str, Any]:
 
 
 def parts_of(module: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The parameters and buffers of a pickled module that its state dict contains, and its modules."""
+    """The parameters and buffers in the state dict of a pickled module, and its modules."""
     if not is_module(module):
         raise ValueError(f"not a model but {described(module)}. {HOW_TO_EXPORT}")
     arrays, buffers, modules = (without_none(module.state[part]) for part in PARTS)
@@ -221,7 +219,8 @@ def described(value: Any) -> str:
 def arrays_of(state: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Tensors and arrays of any framework as NumPy arrays; floating-point ones become float32.
 
-    Views of the same few elements that would fill the memory, as a file could contain them, are refused.
+    Views of the same few elements, which a file could contain and which would fill the memory, are
+    refused.
     """
     arrays, bases, allowed = {}, set[int](), 10**6
     for name, value in state.items():

@@ -9,20 +9,19 @@ import numpy as np
 
 from mlx_unpool.porting.messages import shortened
 
-# NumPy's types by the names of TensorFlow Lite. Others, such as STRING and INT4, are not arrays of numbers.
+# NumPy's types by the names of TensorFlow Lite. It has none for others, such as STRING and INT4.
 DTYPES = {
     "FLOAT16": "<f2", "FLOAT32": "<f4", "FLOAT64": "<f8", "BOOL": "?",
     "INT8": "i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8",
     "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8",
     "COMPLEX64": "<c8", "COMPLEX128": "<c16",
 }  # fmt: skip
-LONGEST_NAMES = (
-    10**7
-)  # characters of all names: a small file can contain one once and use it many times
+# Characters of all names: a small file can contain one once and use it many times.
+LONGEST_NAMES = 10**7
 
 
 def tflite_constants(contents: bytes) -> dict[str, Any]:
-    """The constants and the operators in the contents of a file; see ``checkpoints.read_tflite``."""
+    """The constants and the operators in the contents of a file; see ``read_tflite``."""
     from tflite import Model
 
     if not Model.ModelBufferHasIdentifier(contents, 0):
@@ -99,7 +98,8 @@ def operators(model: Any, graph: Any, names: Names) -> Counter[str]:
 def number_of(code: Any) -> int:
     """The number of an operator: the larger one of its two fields, as in TensorFlow.
 
-    ``code.BuiltinCode()`` ignores numbers below 127 in the newer field, which some converters set alone.
+    ``code.BuiltinCode()`` ignores numbers below 127 in the newer field, which some converters set
+    alone.
     """
     from flatbuffers.number_types import Int32Flags
 

@@ -1,4 +1,4 @@
-"""Read the files of ``torch.save`` of all versions: pickles, and the storages of the tensors in them."""
+"""Read the files of ``torch.save`` of all versions: pickles, and the storages of tensors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Storage(NamedTuple):
 
 
 class Storages:
-    """Returns the storage for a persistent identifier in a pickle, or its type if that is not supported.
+    """Returns the storage for a persistent identifier, or its type if that is not supported.
 
     ``array_of`` returns the array for the key, the dtype and the number of elements of a storage.
     """
@@ -105,8 +105,8 @@ def check_options(options: Any) -> None:
     changes = [name for name, value in (options or {}).items() if value]
     if changes:
         raise Unreadable(
-            f"it has a tensor with the option {changes[0]!r} of PyTorch, which is not supported. Save "
-            "tensor.resolve_conj().resolve_neg().clone() instead of each tensor."
+            f"it has a tensor with the option {changes[0]!r} of PyTorch, which is not supported. "
+            "Save tensor.resolve_conj().resolve_neg().clone() instead of each tensor."
         )
 
 
@@ -177,7 +177,8 @@ class Archive:
         pickled = [name for name in names if re.fullmatch("[^/]*/data.pkl", name)]
         if not pickled:
             raise Unreadable(
-                f"it is a zip file of {cut(names, 3)}. Unpack it, or pass dict(numpy.load(path)) of an .npz file."
+                f"it is a zip file of {cut(names, 3)}. Unpack it, or pass dict(numpy.load(path)) "
+                "of an .npz file."
             )
         folder = pickled[0].removesuffix("data.pkl")
         if f"{folder}constants.pkl" in names:
@@ -208,7 +209,7 @@ def check_byte_order(is_little: bool) -> None:
 
 
 def read_pickles(content: bytes) -> Any:
-    """Read a file of ``torch.save`` before PyTorch 1.6: five pickles, then the storages; or one pickle."""
+    """Read a file of ``torch.save`` before PyTorch 1.6: five pickles, then the storages."""
     file = io.BytesIO(content)
     reader = Reader(file, FUNCTIONS)
     checkpoint = reader.load()
@@ -226,7 +227,7 @@ def read_pickles(content: bytes) -> Any:
 
 
 def read_kinds(reader: Reader) -> dict[str | int, tuple[np.dtype, int]]:
-    """The dtype and the number of elements of each storage, in the order of the storages in the file."""
+    """The dtype and the number of elements of each storage, in the order in the file."""
     kinds: dict[str | int, tuple[np.dtype, int]] = {}
 
     def note_kind(key: Any, dtype: np.dtype, count: int) -> None:

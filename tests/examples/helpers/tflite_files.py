@@ -16,19 +16,34 @@ def constants_of(model: zoo.HairSegmenter) -> dict[str, np.ndarray]:
     layers, numbers, found = dict(model.named_modules()), Counter[str](), {}
     for name, value in tree_flatten(model.parameters()):
         path, _, part = name.rpartition(".")
-        layer, array, last = layers[path], np.array(value), {"weight": "Kernel", "bias": "Bias"}[part]
+        layer, array, last = (
+            layers[path],
+            np.array(value),
+            {"weight": "Kernel", "bias": "Bias"}[part],
+        )
         kind = "conv2d_transpose" if isinstance(layer, nn.ConvTranspose2d) else "conv2d"
         if isinstance(layer, nn.PReLU):
             kind, array, last = "p_re_lu", array[None, None], "Alpha"
         elif kind == "conv2d" and layer.groups > 1:
-            kind, array = "depthwise_conv2d", array.transpose(3, 1, 2, 0) if array.ndim == 4 else array
+            kind, array = (
+                "depthwise_conv2d",
+                array.transpose(3, 1, 2, 0) if array.ndim == 4 else array,
+            )
         numbers[kind] += part == "weight"
         found[f"{kind}{f'_{numbers[kind] - 1}' * (numbers[kind] > 1)}/{last}"] = array
     return found
 
 
 CUSTOM = {"DeprecatedBuiltinCode": tflite.BuiltinOperator.CUSTOM, "CustomCode": "Own"}
-KINDS = {"f4": 0, "f2": 1, "i4": 2, "i8": 4, "b1": 6, "i1": 9, "f8": 10}  # a ``TensorType`` for each dtype
+KINDS = {
+    "f4": 0,
+    "f2": 1,
+    "i4": 2,
+    "i8": 4,
+    "b1": 6,
+    "i1": 9,
+    "f8": 10,
+}  # a ``TensorType`` for each dtype
 
 
 def tflite_of(
@@ -40,8 +55,8 @@ def tflite_of(
 ) -> bytes:
     """A TFLite file with these constants, and an operator for each code; they are not connected.
 
-    ``kind``: a ``TensorType`` for all constants instead of their own. ``offset``: where the constants are outside
-    of the graph.
+    ``kind``: a ``TensorType`` for all constants instead of their own. ``offset``: where constants
+    are outside of the graph.
     """
     builder = flatbuffers.Builder()
 
@@ -68,9 +83,15 @@ def tflite_of(
         tensors.append(table("Tensor", Buffer=number, Name=builder.CreateString(name), **fields))
     tables = []
     for code in codes:
-        text = {name: builder.CreateString(value) for name, value in code.items() if isinstance(value, str)}
+        text = {
+            name: builder.CreateString(value)
+            for name, value in code.items()
+            if isinstance(value, str)
+        }
         tables.append(table("OperatorCode", **{**code, **text}))
     used = [table("Operator", OpcodeIndex=number) for number in range(len(codes))]
     parts = {"Subgraphs": [table("SubGraph", Tensors=tensors, Operators=used)], "Buffers": buffers}
-    builder.Finish(table("Model", Version=3, OperatorCodes=tables, **parts), file_identifier=b"TFL3")
+    builder.Finish(
+        table("Model", Version=3, OperatorCodes=tables, **parts), file_identifier=b"TFL3"
+    )
     return bytes(builder.Output())

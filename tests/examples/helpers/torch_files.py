@@ -26,7 +26,9 @@ def tensor(
     """Opcodes of a tensor of a storage of ``count`` numbers, or of a part of it as in PyTorch 0.3."""
     kind = b"(U\x07storagectorch\nFloatStorage\n"
     storage = kind + text(key) + b"U\x03cpuL%dL\n%stQ" % (count, part)
-    numbers = [b"".join(b"L%sL\n" % n.encode() for n in words.split()) for words in (shape, strides)]
+    numbers = [
+        b"".join(b"L%sL\n" % n.encode() for n in words.split()) for words in (shape, strides)
+    ]
     sizes = b"(%st(%st" % tuple(numbers)
     return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K%c" % offset + sizes + b"tR"
 
