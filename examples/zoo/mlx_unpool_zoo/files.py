@@ -59,7 +59,7 @@ def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
     try:
         # MLX does not validate the header: a malicious one can cause a crash or an infinite loop.
         with safe_open(path, "numpy") as file:
-            types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
             if TYPES.issuperset(types.values()):
                 found: Any = mx.load(str(path), format="safetensors", return_metadata=True)
             else:
@@ -76,11 +76,14 @@ def load_arrays(path: Path) -> tuple[dict[str, mx.array], dict[str, str]]:
 
 def read_float64(file: Any, types: Mapping[str, str]) -> tuple[dict[str, mx.array], dict[str, str]]:
     """The arrays and the metadata of an opened file with types that MLX does not read."""
-    found = {*types.values()}
-    if not found <= (TYPES | {"F64"}) - {"BF16"}:  # which NumPy does not have
+    unknown = {*types.values()} - TYPES - {"F64"}
+    if unknown:
         raise ValueError(
-            f"it has arrays of the types {cut(sorted(found))}, which are not supported together: "
-            "save all as float32."
+            f"it has arrays of the type {cut(sorted(unknown))}, which is not supported: save as float32."
+        )
+    if "BF16" in types.values():  # which NumPy does not have
+        raise ValueError(
+            "it has arrays of F64 and BF16, which is not supported: save all as float32."
         )
     return {name: mx.array(file.get_tensor(name)) for name in types}, file.metadata() or {}
 

@@ -107,6 +107,12 @@ class Reader:
         if isinstance(self.stack[-1], Foreign):
             self.stack[-1].state = state
 
+    def referred(self, identifier: Any) -> Any:
+        """The object for a persistent identifier."""
+        if self.persistent is None:
+            raise Unreadable("it is damaged: it refers to a storage outside of its tensors.")
+        return self.persistent(identifier)
+
     def named(self, *names: str) -> Named:
         """A class or a function with the name of its module and its own."""
         self.count(sum(map(len, names)) // 100)
@@ -184,7 +190,7 @@ MADE: dict[str, Callable[[Reader, Any], Any]] = {
     **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda reader, _: reader.call(*reader.pop(2))),
     "NEWOBJ_EX": lambda reader, _: reader.call(*reader.pop(3)),
     "OBJ": lambda reader, _: Foreign(reader.pop_to_mark()[0].kind),  # of Python 2
-    "BINPERSID": lambda reader, _: reader.persistent(*reader.pop(1)),
+    "BINPERSID": lambda reader, _: reader.referred(*reader.pop(1)),
 }
 # ... and those that do something else.
 DONE: dict[str, Callable[[Reader, Any], Any]] = {

@@ -168,7 +168,7 @@ class Archive:
         if self.unread < 0:
             raise Unreadable("it is damaged: its entries overlap.")
         if not entry.CRC:  # PyTorch can save without checksums
-            entry.CRC = None
+            entry.CRC = None  # type: ignore[assignment]
         return self.archive.read(entry)
 
     def folder(self) -> str:
