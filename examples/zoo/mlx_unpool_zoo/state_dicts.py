@@ -37,7 +37,12 @@ def state_of(checkpoint: Any, key: str | None = None) -> dict[str, Any]:
         ValueError: If there is no state dict, several, or tensors in it that are not supported.
     """
     weights = mapping_of(usual_value(checkpoint) if key is None else value_at(checkpoint, key))
-    state = {name: value for name, value in weights.items() if is_array(name, value)}
+    state = {}
+    for name, value in weights.items():
+        if is_unsupported(value):
+            raise ValueError(f"{named(name)!r} is {not_supported(value.kind)}")
+        if isinstance(name, str) and hasattr(value, "shape"):
+            state[name] = value
     if not state:
         raise ValueError(why_no_arrays(weights))
     if len(state) < len(weights):
@@ -55,13 +60,6 @@ def mapping_of(weights: Any) -> Mapping[Any, Any]:
     if not isinstance(weights, Mapping):
         raise ValueError(f"not a state dict but {described(weights)}. {HOW_TO_EXPORT}")
     return weights
-
-
-def is_array(name: Any, value: Any) -> bool:
-    """Whether an entry of a state dict is an array. Raise an error if it cannot be read."""
-    if is_unsupported(value):
-        raise ValueError(f"{named(name)!r} is {not_supported(value.kind)}")
-    return isinstance(name, str) and hasattr(value, "shape")
 
 
 def value_at(checkpoint: Any, key: str) -> Any:
@@ -188,7 +186,7 @@ def parts_of(module: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         raise ValueError(f"not a model but {described(module)}. {HOW_TO_EXPORT}")
     arrays, buffers, modules = (without_none(module.state[part]) for part in PARTS)
     names = module.state.get("_non_persistent_buffers_set")  # the items of a set
-    not_saved = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    not_saved = {n for n in names if isinstance(n, str)} if isinstance(names, list) else set()
     arrays |= {name: value for name, value in buffers.items() if name not in not_saved}
     return arrays, modules
 

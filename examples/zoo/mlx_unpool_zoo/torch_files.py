@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import zipfile
@@ -38,7 +39,7 @@ def not_supported(kind: str) -> str:
     if kind.startswith("numpy"):
         advice = "torch.from_numpy(array), or pass what pickle.load returns if you trust the file"
     else:
-        advice = "tensor.float(), tensor.dequantize() or tensor.to_dense(), which is a dense tensor"
+        advice = "a dense tensor: tensor.float(), tensor.dequantize() or tensor.to_dense()"
     return f"{cut([kind])}, which is not supported: save {advice}."
 
 
@@ -153,53 +154,46 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 # Files.
 
 
-class Archive:
-    """The entries of a zip file. Together they cannot be longer than the file."""
-
-    def __init__(self, path: Path) -> None:
-        self.archive, self.unread = zipfile.ZipFile(path), path.stat().st_size
-
-    def read(self, name: str) -> bytes:
-        """The content of an entry."""
-        entry = self.archive.getinfo(name)
-        if entry.compress_type:
-            raise Unreadable("it is compressed, which files of torch.save are not.")
-        self.unread -= entry.file_size
-        if self.unread < 0:
-            raise Unreadable("it is damaged: its entries overlap.")
-        if not entry.CRC:  # PyTorch can save without checksums
-            entry.CRC = None  # type: ignore[assignment]
-        return self.archive.read(entry)
-
-    def folder(self) -> str:
-        """The folder of PyTorch, with a slash at the end."""
-        names = self.archive.namelist()
-        pickled = [name for name in names if re.fullmatch("[^/]*/data.pkl", name)]
-        if not pickled:
-            raise Unreadable(
-                f"it is a zip file of {cut(names, 3)}. Unpack it, or pass dict(numpy.load(path)) "
-                "of an .npz file."
-            )
-        folder = pickled[0].removesuffix("data.pkl")
-        if f"{folder}constants.pkl" in names:
-            raise Unreadable(f"it is a TorchScript file. {HOW_TO_EXPORT}")
-        return folder
-
-
 def read_zip(path: Path) -> Any:
     """Read a file of ``torch.save`` since PyTorch 1.6: a zip file of a pickle and the storages."""
-    archive = Archive(path)
-    with archive.archive:
-        folder = archive.folder()
-        if f"{folder}byteorder" in archive.archive.namelist():
-            check_byte_order(archive.read(f"{folder}byteorder") == b"little")
+    with zipfile.ZipFile(path) as archive:
+        folder = folder_of(archive.namelist())
+        check_entries(archive.infolist(), path.stat().st_size)
+        read = functools.cache(archive.read)
+        if f"{folder}byteorder" in archive.namelist():
+            check_byte_order(read(f"{folder}byteorder") == b"little")
 
         def array_of(key: Any, dtype: np.dtype, count: int) -> np.ndarray:
-            content = archive.read(f"{folder}data/{key}")
+            content = read(f"{folder}data/{key}")
             return array_at(content, 0, len(content), dtype, count)
 
-        reader = Reader(io.BytesIO(archive.read(f"{folder}data.pkl")), FUNCTIONS)
+        reader = Reader(io.BytesIO(read(f"{folder}data.pkl")), FUNCTIONS)
         return reader.load(Storages(array_of))
+
+
+def folder_of(names: list[str]) -> str:
+    """The folder of PyTorch in a zip file, with a slash at the end."""
+    pickled = [name for name in names if re.fullmatch("[^/]*/data.pkl", name)]
+    if not pickled:
+        raise Unreadable(
+            f"it is a zip file of {cut(names, 3)}. Unpack it, or pass dict(numpy.load(path)) "
+            "of an .npz file."
+        )
+    folder = pickled[0].removesuffix("data.pkl")
+    if f"{folder}constants.pkl" in names:
+        raise Unreadable(f"it is a TorchScript file. {HOW_TO_EXPORT}")
+    return folder
+
+
+def check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
+    """Raise an error if the entries of a zip file are compressed or longer than the file."""
+    if any(entry.compress_type for entry in entries):
+        raise Unreadable("it is compressed, which files of torch.save are not.")
+    if sum(entry.file_size for entry in entries) > size:
+        raise Unreadable("it is damaged: its entries overlap.")
+    for entry in entries:
+        if not entry.CRC:  # PyTorch can save without checksums
+            entry.CRC = None  # type: ignore[assignment]
 
 
 def check_byte_order(is_little: bool) -> None:
