@@ -452,3 +452,20 @@ def test_several_state_dicts_under_usual_keys_are_an_error(tmp_path):
     with pytest.raises(ValueError, match=r"has several state dicts, state_dict, net\. Choose one"):
         read_state(path)
     assert read_state(path, key="net")["w"].shape == (2, 3)
+
+
+def test_compressed_entries_are_refused(tmp_path):
+    """A small file could contain petabytes."""
+    path = save_checkpoint(tmp_path / "a.pth", {"w": np.zeros((2, 3))})
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model/data/1", bytes(10**6))
+    with pytest.raises(ValueError, match="it is compressed, which files of torch.save are not"):
+        read_state(path)
+
+
+def test_a_number_that_changed_in_a_zip_file_is_refused(tmp_path):
+    path = save_checkpoint(tmp_path / "a.pth", {"w": np.full((2, 3), 1.5)})
+    content = path.read_bytes()
+    path.write_bytes(content.replace(np.float32(1.5).tobytes(), np.float32(2.5).tobytes(), 1))
+    with pytest.raises(ValueError, match="it is damaged"):
+        read_state(path)
