@@ -79,7 +79,8 @@ def read_float64(file: Any, types: Mapping[str, str]) -> tuple[dict[str, mx.arra
     unknown = {*types.values()} - TYPES - {"F64"}
     if unknown:
         raise ValueError(
-            f"it has arrays of the type {cut(sorted(unknown))}, which is not supported: save as float32."
+            f"it has arrays of the type {cut(sorted(unknown))}, which is not supported: save as "
+            "float32."
         )
     if "BF16" in types.values():  # which NumPy does not have
         raise ValueError(

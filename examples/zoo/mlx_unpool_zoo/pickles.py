@@ -136,8 +136,8 @@ class Reader:
 def dict_of(items: list[Any]) -> dict[Any, Any]:
     """A dict of keys and values that follow each other.
 
-    A file could nest other keys until hashing them takes forever or overflows the stack. They
-    become a ``Foreign`` with the name of their type.
+    A file could nest other keys such that hashing them takes exponential time or overflows the
+    stack. They become a ``Foreign`` with the name of their type.
     """
     keys = (key if is_simple(key) else Foreign(type(key).__name__) for key in items[::2])
     return dict(zip(keys, items[1::2]))
@@ -157,7 +157,7 @@ def ordered_dict(reader: Reader, pairs: Any = ()) -> dict[Any, Any]:
 
 
 def items_of(_: Reader, items: Any = ()) -> Any:
-    """The items of a set as they are, because hashing them can take forever."""
+    """The items of a set. They are not hashed, which can take exponential time."""
     return items
 
 

@@ -53,7 +53,6 @@ def read_folder(folder: Path) -> SavedModel:
         weights, metadata = load_arrays(path)
     if CONFIG in metadata:
         config_file, text, licence = path, metadata[CONFIG], metadata.get(LICENCE, "")
-        warn_of_changes(folder / CONFIG, text)
     else:
         config_file = folder / CONFIG
         text, licence = read_text(config_file), ""
@@ -61,6 +60,8 @@ def read_folder(folder: Path) -> SavedModel:
             licence = read_text(folder / LICENCE)
     with naming(config_file):
         config = ConfigFile.model_validate_json(text)
+    if config_file == path:
+        warn_of_changes(folder / CONFIG, text)
     return SavedModel(weights, metadata, config, config_file, licence)
 
 

@@ -185,9 +185,11 @@ def parts_of(module: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     if not is_module(module):
         raise ValueError(f"not a model but {described(module)}. {HOW_TO_EXPORT}")
     arrays, buffers, modules = (without_none(module.state[part]) for part in PARTS)
-    names = module.state.get("_non_persistent_buffers_set")  # the items of a set
-    not_saved = {n for n in names if isinstance(n, str)} if isinstance(names, list) else set()
-    arrays |= {name: value for name, value in buffers.items() if name not in not_saved}
+    not_saved = module.state.get("_non_persistent_buffers_set")  # the items of a set
+    for name in not_saved if isinstance(not_saved, list) else []:
+        if isinstance(name, str):
+            buffers.pop(name, None)
+    arrays.update(buffers)
     return arrays, modules
 
 

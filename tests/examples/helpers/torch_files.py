@@ -20,6 +20,11 @@ def text(value: str) -> bytes:
     return b"X" + len(value.encode()).to_bytes(4, "little") + value.encode()
 
 
+def numbers(words: str) -> bytes:
+    """Opcodes of the numbers in a text."""
+    return b"".join(b"L%sL\n" % word.encode() for word in words.split())
+
+
 def tensor(
     shape: str, strides: str, count: int = 4, key: str = "0", offset: int = 0, part: bytes = b""
 ) -> bytes:
@@ -37,10 +42,11 @@ def file_of(content: bytes, storages: dict[str, bytes], kind: str, order: str = 
     """A file as of ``torch.save``, in the zip format or the one before 1.6, with these storages."""
     if kind == "old":
         head = [MAGIC, 1001, {"little_endian": order == "little"}]
-        parts = [*(pickle.dumps(part, 2) for part in head), pickled(content)]
-        parts.append(pickle.dumps([*storages], 2))
-        sizes = [(len(value) // 4).to_bytes(8, "little") for value in storages.values()]
-        return b"".join([*parts, *map(bytes.__add__, sizes, storages.values())])
+        parts = [pickle.dumps(part, 2) for part in head]
+        parts += [pickled(content), pickle.dumps([*storages], 2)]
+        for value in storages.values():
+            parts += [(len(value) // 4).to_bytes(8, "little"), value]
+        return b"".join(parts)
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("model/data.pkl", pickled(content))
