@@ -1,7 +1,7 @@
 """Files of weights are read without the frameworks that wrote them, and no code in them is run."""
 
-import io
 import itertools
+import os
 import pickle
 import pickletools
 import tracemalloc
@@ -16,42 +16,10 @@ from helpers.faults import damaged
 from helpers.programs import Bomb
 from helpers.small_models import save_state, small_model
 from helpers.tflite_files import constants_of, tflite_of
-from mlx_unpool_zoo.checkpoints import read_checkpoint, read_state
-from mlx_unpool_zoo.pickles import DTYPES
+from helpers.torch_files import file_of, pickled, save_checkpoint, tensor
+from mlx_unpool_zoo.checkpoints import read_checkpoint, read_state, read_tflite
 from mlx_unpool_zoo.state_dicts import state_of
-from mlx_unpool_zoo.torch_files import MAGIC
-
-
-def pickled(content: bytes) -> bytes:
-    """A pickle of these opcodes."""
-    return b"\x80\x02" + content + b"."
-
-
-def tensor(
-    shape: str, strides: str, count: int = 4, key: bytes = b"0", offset: int = 0, part: bytes = b""
-) -> bytes:
-    """Opcodes of a tensor of a storage of ``count`` numbers, or of a part of it as in PyTorch 0.3."""
-    storage = b"(U\x07storagectorch\nFloatStorage\nU\x01%cU\x03cpuL%dL\n%stQ" % (key, count, part)
-    numbers = [b"".join(b"L%sL\n" % n.encode() for n in words.split()) for words in (shape, strides)]
-    sizes = b"(%st(%st" % tuple(numbers)
-    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + b"K%c" % offset + sizes + b"tR"
-
-
-def file_of(content: bytes, storages: dict[str, bytes], kind: str, order: str = "little") -> bytes:
-    """A file as of ``torch.save``, in the zip format or the one before 1.6, with these storages."""
-    if kind == "old":
-        head = [MAGIC, 1001, {"little_endian": order == "little"}]
-        parts = [*(pickle.dumps(part, 2) for part in head), pickled(content), pickle.dumps([*storages], 2)]
-        sizes = [(len(value) // 4).to_bytes(8, "little") for value in storages.values()]
-        return b"".join([*parts, *map(bytes.__add__, sizes, storages.values())])
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("model/data.pkl", pickled(content))
-        archive.writestr("model/byteorder", order)
-        for key, value in storages.items():
-            archive.writestr(f"model/data/{key}", value)
-    return file.getvalue()
-
+from mlx_unpool_zoo.torch_files import DTYPES
 
 NUMBERS = np.arange(25, dtype=np.float32)
 DATA = {"0": NUMBERS.tobytes()}
@@ -62,10 +30,14 @@ TENSORS = {  # of these numbers
     "turned": (tensor("3 4", "1 3", 25, offset=1), NUMBERS[1:13].reshape(4, 3).T),
     "one": (tensor("", "", 25, offset=7), NUMBERS[7]),
 }
-STATE = b"}(" + b"".join(b"U%c%s" % (len(n), n.encode()) + t for n, (t, _) in TENSORS.items()) + b"u"
+STATE = (
+    b"}(" + b"".join(b"U%c%s" % (len(n), n.encode()) + t for n, (t, _) in TENSORS.items()) + b"u"
+)
 EMPTY = b"U\x08_buffers}U\x08_modules}"
 INNER = b"cauthors\nConv\n)\x81}(U\x0b_parameters" + STATE + EMPTY + b"ub"
-NET = b"cauthors\nNet\n)\x81}(U\x0b_parameters}" + EMPTY + b"U\x08_modules}U\x04conv" + INNER + b"sub"
+NET = (
+    b"cauthors\nNet\n)\x81}(U\x0b_parameters}" + EMPTY + b"U\x08_modules}U\x04conv" + INNER + b"sub"
+)
 
 
 @pytest.mark.parametrize("kind", ["zip", "old"])
@@ -75,14 +47,18 @@ def test_files_of_torch_are_read_without_it(kind, tmp_path):
     for other in ("a.pkl", "a.model", "a.ckpt"):
         arrays = read_state(path.rename(tmp_path / other))
         assert [*arrays] == [*TENSORS]
-        assert [n for n, (_, value) in TENSORS.items() if not np.array_equal(arrays[n], value)] == []
+        assert [
+            n for n, (_, value) in TENSORS.items() if not np.array_equal(arrays[n], value)
+        ] == []
         path = tmp_path / other
     arrays = read_checkpoint(path)["state_dict"]
     assert np.shares_memory(arrays["whole"], arrays["rows"])
     path.write_bytes(file_of(b"}U\x05model" + NET + b"s", DATA, kind))
     assert [*read_state(path)] == [f"conv.{name}" for name in TENSORS]
     path.write_bytes(file_of(STATE, DATA, kind, "big"))
-    with pytest.raises(ValueError, match=r"a\.ckpt: it cannot .*: it is big-endian, which is not supported"):
+    with pytest.raises(
+        ValueError, match=r"a\.ckpt: it cannot .*: it is big-endian, which is not supported"
+    ):
         read_state(path)
 
 
@@ -92,16 +68,27 @@ def test_files_of_torch_are_read_without_it(kind, tmp_path):
 def test_what_pytorch_saves_is_read(options, protocol, tmp_path):
     torch = pytest.importorskip("torch")
     names = [name.removeprefix("torch.").removesuffix("Storage").lower() for name in DTYPES]
-    kinds = [getattr(torch, {"char": "int8", "byte": "uint8"}.get(name, name), None) for name in names]
+    kinds = [
+        getattr(torch, {"char": "int8", "byte": "uint8"}.get(name, name), None) for name in names
+    ]
     kinds += [torch.complex64, torch.complex128]
     state = {str(kind): torch.arange(6).to(kind).reshape(2, 3) for kind in kinds if kind}
-    state = {name: value for name, value in state.items() if options or "uint" not in name or "8" in name}
+    state = {
+        name: value for name, value in state.items() if options or "uint" not in name or "8" in name
+    }
     full, parameter = torch.rand(2, 3, 4, 5), torch.nn.Parameter(torch.ones(2))
     parameter.note, full.note = "attributes change how a tensor is pickled", 1
-    state |= {"turned": full.permute(0, 2, 3, 1), "part": full.half()[1:, ::2], "parameter": parameter}
+    state |= {
+        "turned": full.permute(0, 2, 3, 1),
+        "part": full.half()[1:, ::2],
+        "parameter": parameter,
+    }
     state |= {"full": full, "expanded": full[:1, 0, 0, 0].expand(9), "empty": full[:0]}
     state["0"] = full.bfloat16()[0, 0, 0, 0]
-    path, checkpoint = tmp_path / "a.pth", {"model": state, "rng": torch.get_rng_state(), "args": Path("a")}
+    path, checkpoint = (
+        tmp_path / "a.pth",
+        {"model": state, "rng": torch.get_rng_state(), "args": Path("a")},
+    )
     torch.serialization.set_crc32_options("checksums" in options)
     form = {"_use_new_zipfile_serialization": "zip" in options, "pickle_protocol": protocol}
     torch.save(checkpoint, path, **form)
@@ -116,20 +103,46 @@ def test_what_pytorch_saves_is_read(options, protocol, tmp_path):
 REFUSED = {  # tensors whose numbers are not those of their storages
     "the option 'neg' of PyTorch": lambda torch: torch._neg_view(torch.ones(2)),
     "the option 'conj' of PyTorch": lambda torch: torch.ones(2, dtype=torch.complex64).conj(),
-    "'a' is a tensor of torch.float8_e5m2": lambda torch: torch.ones(2).to(torch.float8_e5m2),
-    "a torch.QInt8Storage": lambda torch: torch.quantize_per_tensor(torch.ones(2), 1, 0, torch.qint8),
-    "'a' is torch._utils._rebuild_sparse_tensor": lambda torch: torch.eye(2).to_sparse(),
+    "a tensor of torch.float8_e5m2": lambda torch: torch.ones(2).to(torch.float8_e5m2),
+    "a tensor of torch.complex32": lambda torch: torch.ones(2).to(torch.complex32),
+    "qtensor|a tensor of torch.QInt8Storage": lambda torch: torch.quantize_per_tensor(
+        torch.ones(2), 1, 0, torch.qint8
+    ),
+    "sparse_tensor": lambda torch: torch.eye(2).to_sparse(),
+    "sparse_tensor, csr": lambda torch: torch.eye(2).to_sparse_csr(),
+    "meta_tensor": lambda torch: torch.ones(2, device="meta"),
+    "nested_tensor": lambda torch: torch.nested.nested_tensor([torch.ones(2), torch.ones(1)]),
+    "rebuild_njt": lambda torch: torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged),
+    "wrapper_subclass": lambda torch: torch.masked.masked_tensor(torch.ones(2), torch.ones(2) > 0),
 }
 
 
 @pytest.mark.external
+@pytest.mark.parametrize("is_zip", [True, False])
 @pytest.mark.parametrize("says", REFUSED)
-@pytest.mark.filterwarnings("ignore:.*quantize_per_tensor")
-def test_tensors_that_would_be_other_numbers_are_refused(says, tmp_path):
+@pytest.mark.filterwarnings(
+    "ignore:.*(quantize_per_tensor|nested tensors|masked|Sparse CSR|ComplexHalf)"
+)
+def test_tensors_that_would_be_other_numbers_are_refused(says, is_zip, tmp_path):
     torch = pytest.importorskip("torch")
     path = tmp_path / "a.pth"
-    torch.save({"a": REFUSED[says](torch), "b": torch.ones(1)}, path)
-    with pytest.raises(ValueError, match=f"^{path}: .*{says}, which is not supported. Save "):
+    state = {"a": REFUSED[says](torch), "b": torch.ones(1)}
+    torch.save(state, path, _use_new_zipfile_serialization=is_zip)
+    kind = says.partition(",")[0]
+    says = f"^{path}: .*({kind}).*, which is not supported[.:] [Ss]ave "
+    with pytest.raises(ValueError, match=says) as error:
+        read_state(path)
+    assert "damaged" not in str(error.value)
+
+
+def test_arguments_that_no_version_of_pytorch_passes_are_refused(tmp_path):
+    """They could change the numbers."""
+    path = tmp_path / "a.pth"
+    content = tensor("25", "1", 25).removesuffix(b"tR") + b"\x89NNK\1tR"
+    path.write_bytes(file_of(b"}U\x01a" + content + b"s", DATA, "zip"))
+    with pytest.raises(
+        ValueError, match=r"passes arguments to torch._utils._rebuild_tensor_v2 that are not"
+    ):
         read_state(path)
 
 
@@ -148,7 +161,7 @@ def test_options_of_a_tensor_are_not_dropped(value, tmp_path):
 
 def test_long_names_in_a_checkpoint_are_cut(tmp_path):
     path = tmp_path / "a.pkl"
-    path.write_bytes(pickle.dumps({"a" * 5000: np.array(["text"]), "b": 1}))
+    path.write_bytes(pickle.dumps({"a" * 5000: 1, "b": 1}))
     with pytest.raises(ValueError, match="'aaaaa") as error:
         read_state(path)
     assert len(str(error.value)) < 1200
@@ -170,6 +183,18 @@ def test_all_constants_of_a_tflite_file_are_read(tmp_path):
     ]
 
 
+def test_constants_that_are_no_dense_arrays_are_named(tmp_path):
+    path = tmp_path / "a.tflite"
+    for options, says in (
+        ({"kind": tflite.TensorType.INT4}, "'kernel' is of the type INT4, which is not supported"),
+        ({"sparse": True}, "'kernel' is sparse, which is not supported"),
+        ({"offset": 99}, "'kernel' is outside of the graph, .*, which is not supported"),
+    ):
+        path.write_bytes(tflite_of(CONSTANTS, **options))
+        with pytest.raises(ValueError, match=f"^{path}: .*{says}"):
+            read_tflite(path)
+
+
 @pytest.mark.parametrize("field", ["BuiltinCode", "DeprecatedBuiltinCode"])
 def test_the_larger_code_of_an_operator_counts(field, tmp_path):
     path = tmp_path / "a.tflite"
@@ -183,9 +208,14 @@ def test_damaged_files_are_refused_in_a_line_or_read_as_other_weights(tmp_path):
     contents["model"] = file_of(NET, DATA, "zip")
     arrays = {"a": mx.ones((2, 3)), "b": mx.zeros(4)}
     contents["safetensors"] = save_state(tmp_path / "a.safetensors", arrays).read_bytes()
-    contents["tflite"] = tflite_of(dict(itertools.islice(constants_of(small_model("hair")[0]).items(), 9)))
+    contents["tflite"] = tflite_of(
+        dict(itertools.islice(constants_of(small_model("hair")[0]).items(), 9))
+    )
     for kind, content in contents.items():
-        path, refusals = tmp_path / (f"a.{kind}" if kind in ("safetensors", "tflite") else "a.pth"), []
+        path, refusals = (
+            tmp_path / (f"a.{kind}" if kind in ("safetensors", "tflite") else "a.pth"),
+            [],
+        )
         shorter = (content[:n] for n in range(0, len(content), len(content) // 40))
         for broken in (*damaged(content, 150), *shorter):
             path.write_bytes(broken)
@@ -198,21 +228,16 @@ def test_damaged_files_are_refused_in_a_line_or_read_as_other_weights(tmp_path):
         assert all(text.startswith(f"{path}: ") for text in refusals)
 
 
-def arrays(count: int, length: bytes) -> bytes:
-    """Opcodes of a dict of NumPy arrays of one ``bytes`` object for 5,000 big-endian halves."""
-    data = b"cnumpy\ndtype\nU\2f2\x85R(K\3U\1>tbq\0B" + (10**4).to_bytes(4, "little") + bytes(10**4) + b"q\1"
-    array = b"cnumpy._core.multiarray\n_reconstruct\n)R(K\1M" + length + b"\x85h\0Nh\1tb"
-    return data + b"}(" + b"".join(b"X\3\0\0\0%03d" % n + array for n in range(count)) + b"u"
-
-
 NESTED = b"K\x01\x85" + b"".join(b"q%ch%c\x86" % (n, n) for n in range(100))  # PUT n, GET n, TUPLE2
 MEMO = b"".join(b"r" + n.to_bytes(4, "little") for n in range(2**20 + 2))
 LIST = b"](" + b"".join(b"M" + n.to_bytes(2, "little") for n in range(9999)) + b"eq\0"
 PAIRS = b"](" + b"".join(b"](M" + n.to_bytes(2, "little") + b"Ne" for n in range(9999)) + b"eq\0"
 ORDERED = b"ccollections\nOrderedDict\nq\1"
-CALLS = b"ctorch\nSize\nq\xffK\1\x85" + b"".join(b"q%ch\xffh%ch%c\x86\x85R" % (n, n, n) for n in range(99))
+CALLS = b"ctorch\nSize\nq\xffK\1\x85" + b"".join(
+    b"q%ch\xffh%ch%c\x86\x85R" % (n, n, n) for n in range(99)
+)
 LARGE, SQUARE = (2**40).to_bytes(8, "little"), f"{2**20} {2**20}"
-DAMAGED, OBJECTS = "damaged, or not a file of torch.save", "makes more than a million objects"
+DAMAGED, OBJECTS = "damaged, or not a file of PyTorch", "makes more than a million objects"
 
 
 def hostile(shape: str, strides: str, count: int) -> bytes:
@@ -225,29 +250,39 @@ HOSTILE = {
     "numbers": (pickled(b"(" + b"K\x01" * 2**20 + b"l"), OBJECTS),
     "memo": (pickled(b"]" + MEMO), OBJECTS),
     "a place in the memo": (pickled(b"]r\xff\xff\xff\x7f"), "not a state dict but list"),
-    "sets": (pickled(LIST + b"0](c__builtin__\nset\nq\1" + b"h\1h\0\x85R" * 200 + b"e"), "but list"),
+    "sets": (
+        pickled(LIST + b"0](c__builtin__\nset\nq\1" + b"h\1h\0\x85R" * 200 + b"e"),
+        "but list",
+    ),
     "dicts": (pickled(PAIRS + b"0](" + ORDERED + b"h\1h\0\x85R" * 200 + b"e"), OBJECTS),
     "arguments": (pickled(LIST + b"0ca\nb\nq\1" + b"h\1h\0R" * 200), OBJECTS),
-    "a long name": (pickled(b"X\xa0\x86\1\0" + b"a" * 10**5 + b"q\0" + b"h\0h\0\x93" * 999), OBJECTS),
+    "a long name": (
+        pickled(b"X\xa0\x86\1\0" + b"a" * 10**5 + b"q\0" + b"h\0h\0\x93" * 999),
+        OBJECTS,
+    ),
     "keys": (pickled(b"}(" + NESTED + b"K\1u"), "'tuple' is int"),
     "keys that functions return": (pickled(b"(" + CALLS + b"1}(h\x62K\1u"), "'tuple' is int"),
     "a nested key": (pickled(b"}(N" + b"\x85" * 10**6 + b"K\x01u"), "'tuple' is int"),
-    "a key of copies": (pickled(b"}K\1" + b"2\x86" * 100 + b"K\1s"), DAMAGED),
-    "a long number": (pickled(b"}\x8b\x10\x27\0\0" + b"\1" * 10**4 + b"K\1s"), DAMAGED),
-    "the state of a function": (pickled(b"ctorch\nSize\n}b"), "not a model but torch.Size"),
+    "a key of copies": (pickled(b"}K\1" + b"2\x86" * 100 + b"K\1s"), "the opcode DUP"),
+    "a long number": (pickled(b"}\x8b\x10\x27\0\0" + b"\1" * 10**4 + b"K\1s"), "the opcode LONG4"),
+    "the state of a function": (pickled(b"ctorch\nSize\n}b"), "not a state dict but torch.Size"),
     "text": (b"\x80\x04\x8d" + LARGE + b"a.", DAMAGED),
     "bytes": (b"\x80\x05\x96" + LARGE + b"a.", DAMAGED),
     "a frame": (b"\x80\x04\x95" + LARGE + b"].", "not a state dict but list"),
-    "a registered class": (pickled(b"\x82\x01"), DAMAGED),
-    "a storage": (hostile("2 2", "2 1", 2**40), "ends within an array of 1,099,511,627,776"),
+    "a registered class": (pickled(b"\x82\x01"), "the opcode EXT1"),
+    "a storage": (
+        hostile("2 2", "2 1", 2**60),
+        "ends within an array of 1,152,921,504,606,846,976",
+    ),
     "an expanded tensor": (hostile(SQUARE, "0 1", 4), "reaches beyond its storage"),
-    "an expanded number": (hostile(SQUARE, "0 0", 4), r"a \(1048576, 1048576\) is expanded from a few"),
-    "strides": (hostile(f"{2**40} {2**40}", f"{2**40} 1", 4), "reaches beyond its storage"),
+    "an expanded number": (
+        hostile(SQUARE, "0 0", 4),
+        r"a \(1048576, 1048576\) is expanded from a few",
+    ),
+    "strides": (hostile(f"{2**60} {2**60}", f"{2**60} 1", 4), "reaches beyond its storage"),
     "a negative size": (hostile("2 -2", "2 1", 4), "no valid shape and strides"),
     "axes": (hostile("1 " * 99, "1 " * 99, 4), DAMAGED),
     "an empty storage": (hostile("2 2", "2 1", 0), "reaches beyond its storage of 0 elements"),
-    "one array, often": (pickled(arrays(999, b"\x88\x13")), r"\(5000,\) is expanded from a few"),
-    "a short array": (pickled(arrays(1, b"\x89\x13")), DAMAGED),
 }
 
 
@@ -255,7 +290,9 @@ HOSTILE = {
 def test_hostile_files_take_neither_memory_nor_time(name, tmp_path, monkeypatch):
     path, (content, says), opcodes = tmp_path / "a.pth", HOSTILE[name], itertools.count()
     path.write_bytes(content)
-    counted = lambda file, read=pickletools.genops: (item for item in read(file) if next(opcodes) + 1)
+    counted = lambda file, read=pickletools.genops: (
+        item for item in read(file) if next(opcodes) + 1
+    )
     monkeypatch.setattr(pickletools, "genops", counted)
     if len(content) < 10**5:  # otherwise it would take 10 s
         tracemalloc.start()
@@ -269,21 +306,23 @@ def test_hostile_files_take_neither_memory_nor_time(name, tmp_path, monkeypatch)
 def test_entries_of_a_zip_file_that_overlap_are_refused(tmp_path):
     """A small file could contain one storage thousands of times."""
     path = tmp_path / "a.pth"
-    tensors = (b"U\x01%d" % n + tensor("100", "1", 100, b"%d" % n) for n in range(9))
-    path.write_bytes(file_of(b"}(" + b"".join(tensors) + b"u", {str(n): bytes(400) for n in range(9)}, "zip"))
+    tensors = (b"U\x01%d" % n + tensor("100", "1", 100, str(n)) for n in range(9))
+    path.write_bytes(
+        file_of(b"}(" + b"".join(tensors) + b"u", {str(n): bytes(400) for n in range(9)}, "zip")
+    )
     assert len(read_state(path)) == 9
     with zipfile.ZipFile(path, "a") as archive:
         entries = {info.filename: info for info in archive.infolist()}
         for n in range(1, 9):
             entries[f"model/data/{n}"].header_offset = entries["model/data/0"].header_offset
         archive.start_dir, archive._didModify = entries["model/data/1"].header_offset, True
-    with pytest.raises(ValueError, match="it is damaged: its entries overlap"):
+    with pytest.raises(ValueError, match="it is damaged"):
         read_state(path)
 
 
 def test_a_file_is_read_into_its_own_memory(tmp_path):
     path, storages = tmp_path / "a.pth", {str(n): bytes(4 * 10**6) for n in range(6)}
-    tensors = b"".join(b"U\x01%d" % n + tensor(f"{10**6}", "1", 10**6, b"%d" % n) for n in range(6))
+    tensors = b"".join(b"U\x01%d" % n + tensor(f"{10**6}", "1", 10**6, str(n)) for n in range(6))
     for kind in ("zip", "old"):
         path.write_bytes(file_of(b"}(" + tensors + b"u", storages, kind))
         tracemalloc.start()
@@ -292,28 +331,30 @@ def test_a_file_is_read_into_its_own_memory(tmp_path):
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("protocol", range(6))
-def test_arrays_of_numpy_are_read(protocol, tmp_path):
-    values = np.arange(12.0).reshape(3, 4)
-    state = {"c": values, "f": np.asfortranarray(values, "f4"), "empty": values[:0], "one": values[2, 3]}
-    state |= {code: values.astype(code) for code in (">f8", "f2", ">i8", "?")}
-    path, others = tmp_path / "a.pkl", {"text": np.array(["a"]), "objects": np.array([None])}
-    path.write_bytes(pickle.dumps({"model": state | others, "author": "someone"}, protocol))
-    with pytest.warns(UserWarning, match=r"that are not arrays: text, objects\."):
-        found = read_state(path)
-    assert [*found] == [*state]
-    assert [name for name, value in state.items() if not np.array_equal(found[name], value)] == []
-    assert all(value.dtype.isnative for value in found.values())
+def test_arrays_of_numpy_in_a_pickle_are_named(tmp_path):
+    path = tmp_path / "a.pkl"
+    for protocol in range(6):
+        path.write_bytes(pickle.dumps({"model": {"a": np.ones(2)}}, protocol))
+        with pytest.raises(
+            ValueError, match=r"'a' is numpy.*, which is not .*: save torch.from_nu"
+        ):
+            read_state(path)
 
 
 def test_code_in_a_checkpoint_is_never_run(tmp_path):
     bomb, path = Bomb(tmp_path / "ran"), tmp_path / "bad.pth"
-    path.write_bytes(pickle.dumps({"state_dict": {"a": np.ones(2), "b": bomb}, "config": bomb}))
+    beside = pickle.dumps(bomb, 2)[2:-1]
+    state = b"}(U\x01a" + TENSORS["whole"][0] + b"U\x01b" + beside + b"u"
+    path.write_bytes(
+        file_of(b"}(U\x0astate_dict" + state + b"U\6config" + beside + b"u", DATA, "zip")
+    )
     with pytest.warns(UserWarning, match=r"Ignored entries that are not arrays: b\."):
         assert list(read_state(path)) == ["a"]
     path.write_bytes(pickle.dumps({"state_dict": {"b": bomb}}))
-    with pytest.raises(ValueError, match=r"'b' is \S+\. No .* export its state dict: torch.save\("):
+    with pytest.raises(ValueError, match=r"the keys state_dict\. Choose one"):
         read_state(path)
+    with pytest.raises(ValueError, match=r"'b' is \S+\. No .* export its state dict: torch.save\("):
+        read_state(path, key="state_dict")
     path.write_bytes(pickle.dumps(bomb))
     with pytest.raises(ValueError, match=r"bad\.pth: not a model but"):
         read_state(path)
@@ -327,14 +368,11 @@ STARTS = {
     "compressed with gzip": b"\x1f\x8b\x08" + bytes(99),
     "a tar file.*, 2017|a tar file": bytes(257) + b"ustar" + bytes(300),
     "one array of NumPy": b"\x93NUMPY\1\0" + bytes(99),
-    "a file of Lua Torch 7": b"\4\0\0\0\1\0\0\0\3\0\0\0V 1" + bytes(99),
     DAMAGED: b"not a checkpoint" + b"<" * 300,
-    **dict.fromkeys(("an ONNX file", "a file of Caffe", "a JSON file"), b'{"metadata": {}}'),
+    "a JSON file": b'{"metadata": {}}',
+    "an ONNX file": b"\x08\x08",
 }
-
-
-ENDINGS = {DAMAGED: ["a.h5"], "an ONNX file": ["a.onnx"], "a file of Caffe": ["a.caffemodel"]}
-ENDINGS["a JSON file"] = ["model.safetensors.index.json"]
+ENDINGS = {DAMAGED: ["a.h5"], "an ONNX file": ["a.onnx"]}
 
 
 @pytest.mark.parametrize("says", STARTS)
@@ -349,23 +387,24 @@ def test_archives_and_wrong_endings(tmp_path):
     path = tmp_path / "a.pth"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("folder/weights.pth", b"")
-    with pytest.raises(ValueError, match=r"it is a zip file of folder/weights.pth. Unpack it first"):
+    with pytest.raises(
+        ValueError, match=r"it is a zip file of folder/weights.pth. Unpack it, or pass"
+    ):
         read_state(path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("a/data.pkl", b"")
         archive.writestr("a/constants.pkl", b"")
-    with pytest.raises(ValueError, match=r"it is a TorchScript file. In .* torch.save\(model.state_dict"):
+    with pytest.raises(
+        ValueError, match=r"it is a TorchScript file. In .* torch.save\(model.state_dict"
+    ):
         read_state(path)
     np.savez(tmp_path / "a.npz", a=np.ones(2))
-    with pytest.raises(ValueError, match=r"it is an .npz file of NumPy. Pass dict\(numpy.load\(path\)\)"):
+    with pytest.raises(ValueError, match=r"it is a zip file of a.npy. .* pass dict\(numpy"):
         read_state(tmp_path / "a.npz")
     save_state(tmp_path / "b.safetensors", {"a": mx.ones(2, mx.bfloat16)}).rename(path)
     assert read_state(path)["a"].tolist() == [1, 1]
     path.write_bytes(tflite_of({"a": np.ones(2, np.float32)}))
     assert state_of(read_checkpoint(path))["a"].tolist() == [1, 1]
-    for missing, says in ((tmp_path / "none", "there is no such file"), (tmp_path, "it is a folder")):
-        with pytest.raises(ValueError, match=rf"^{missing}: {says}"):
-            read_state(missing)
     for kind, content in (
         ("not a state dict but list", [1]),
         ("it is empty", {}),
@@ -374,3 +413,59 @@ def test_archives_and_wrong_endings(tmp_path):
         path.write_bytes(pickle.dumps(content))
         with pytest.raises(ValueError, match=rf"^{path}: .*{kind}.* torch.save\(model.state_dict"):
             read_state(path)
+
+
+@pytest.mark.parametrize("name", ["a.pth", "a.safetensors", "a.tflite"])
+def test_a_pipe_or_a_folder_is_refused(name, tmp_path):
+    """Reading a pipe would wait for ever."""
+    os.mkfifo(tmp_path / name)
+    (tmp_path / "folder").mkdir()
+    for path, kind in ((tmp_path / name, "a pipe or a device"), (tmp_path / "folder", "a folder")):
+        for read in (read_state, read_tflite):
+            with pytest.raises(ValueError, match=f"^{path}: it must be a file, but it is {kind}"):
+                read(path)
+    with pytest.raises(FileNotFoundError, match="missing"):
+        read_state(tmp_path / "missing")
+
+
+def test_a_key_chooses_a_state_dict(tmp_path):
+    first, second = {"w": np.zeros((2, 3))}, {"w": np.ones((2, 3))}
+    path = save_checkpoint(tmp_path / "a.pth", {"G": first, "runs": {"best": second}})
+    assert read_state(path, key="G")["w"].max() == 0
+    assert read_state(path, key="runs/best")["w"].min() == 1
+    for key, says in (
+        (
+            None,
+            r"no arrays under the usual keys .* but the keys G, runs\. Choose one with --key NAME",
+        ),
+        ("runs", r"but the keys best\. Choose"),
+        ("D", r"there is no key 'D' but G, runs\."),
+        ("G/w/x", r"there is no key 'x' but no other\."),
+    ):
+        with pytest.raises(ValueError, match=f"^{path}: .*{says}"):
+            read_state(path, key=key)
+
+
+def test_several_state_dicts_under_usual_keys_are_an_error(tmp_path):
+    state = {"w": np.zeros((2, 3))}
+    path = save_checkpoint(tmp_path / "a.pth", {"net": state, "state_dict": state})
+    with pytest.raises(ValueError, match=r"has several state dicts, state_dict, net\. Choose one"):
+        read_state(path)
+    assert read_state(path, key="net")["w"].shape == (2, 3)
+
+
+def test_compressed_entries_are_refused(tmp_path):
+    """A small file could contain petabytes."""
+    path = save_checkpoint(tmp_path / "a.pth", {"w": np.zeros((2, 3))})
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model/data/1", bytes(10**6))
+    with pytest.raises(ValueError, match=r"it is compressed, which files of torch.save"):
+        read_state(path)
+
+
+def test_a_number_that_changed_in_a_zip_file_is_refused(tmp_path):
+    path = save_checkpoint(tmp_path / "a.pth", {"w": np.full((2, 3), 1.5)})
+    content = path.read_bytes()
+    path.write_bytes(content.replace(np.float32(1.5).tobytes(), np.float32(2.5).tobytes(), 1))
+    with pytest.raises(ValueError, match="it is damaged"):
+        read_state(path)

@@ -120,9 +120,12 @@ def test_a_file_in_the_cache_with_another_digest_is_named(server, tmp_path):
     path = tmp_path / "cache" / f"hair-{PUBLISHED['hair'].sha256[:8]}.tflite"
     path.parent.mkdir()
     path.write_bytes(b"truncated")
-    says = rf"^the weights 'hair' are not in {path}, whose SHA-256 differs: it is incomplete or another"
+    says = rf"\. {path} has another SHA-256: it is incomplete or another file\.$"
     with pytest.raises(OSError, match=says):
         zoo.from_pretrained("hair", local_files_only=True)
+    server.offer("none")
+    with pytest.raises(OSError, match=f"cannot be downloaded: .*404{says}"):
+        zoo.from_pretrained("hair")
 
 
 def test_the_trained_network_in_the_package_finds_digits():

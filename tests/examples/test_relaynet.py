@@ -1,7 +1,6 @@
 """ReLayNet: statistics, files and the program."""
 
 import hashlib
-import pickle
 
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.programs import call
 from helpers.small_models import small_model
+from helpers.torch_files import save_checkpoint
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo.published import PUBLISHED
 from PIL import Image
@@ -67,7 +67,7 @@ def test_the_program_says_what_a_scan_takes_and_for_what_it_is_not(tmp_path, mon
 
 def test_a_file_like_the_published_one_is_read_without_pytorch(tmp_path, monkeypatch, capsys):
     (expected, x), file = small_model("relaynet"), tmp_path / "written"
-    file.write_bytes(pickle.dumps(to_state_dict(expected)))
+    save_checkpoint(file, to_state_dict(expected))
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     monkeypatch.setitem(PUBLISHED, "relaynet", PUBLISHED["relaynet"]._replace(sha256=digest))
     file.rename(tmp_path / f"relaynet-{digest[:8]}.model")

@@ -19,7 +19,7 @@ except ImportError:  # with this name, ``python -m`` prints the message as one l
 if TYPE_CHECKING:
     from . import metrics
     from .about import About
-    from .checkpoints import read_state
+    from .checkpoints import read_state, read_tflite
     from .classes import CAMVID, CEREBNET, FASTSURFER, read_classes
     from .enet import ENet
     from .fastsurfer import CerebNet, FastSurferCNN, FastSurferVINN, HypVINN
@@ -34,10 +34,10 @@ __all__ = [
     "CAMVID", "CEREBNET", "FASTSURFER", "MODELS", "About", "CerebNet", "ENet",
     "FastSurferCNN", "FastSurferVINN", "HairSegmenter", "HypVINN", "Model", "QuickNAT",
     "ReLayNet", "SegNet", "__version__", "from_pretrained", "from_pytorch", "metrics",
-    "read_classes", "read_state",
+    "read_classes", "read_state", "read_tflite",
 ]
 # fmt: on
-_LIGHT = {"metrics": ["metrics"], "checkpoints": ["read_state"]}
+_LIGHT = {"metrics": ["metrics"], "checkpoints": ["read_state", "read_tflite"]}
 _LIGHT |= {"classes": ["CAMVID", "CEREBNET", "FASTSURFER", "read_classes"]}
 _NETWORKS = ("enet", "fastsurfer", "hair", "quicknat", "relaynet", "segnet")
 

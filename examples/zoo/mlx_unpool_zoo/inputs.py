@@ -18,8 +18,10 @@ from mlx_unpool.porting.messages import cut, warn
 AXES = {1: "L", 2: "H, W", 3: "D, H, W"}
 
 
-def check_input(x: mx.array, kind: str, channels: int, dims: int, smallest: int, multiple: int) -> None:
-    """Raise an error if an input is not an array of MLX with these channels, dimensions and sizes."""
+def check_input(
+    x: mx.array, kind: str, channels: int, dims: int, smallest: int, multiple: int
+) -> None:
+    """Raise an error if an input is no array of MLX with these channels, dimensions and sizes."""
     if not isinstance(x, mx.array):
         got = f"got {type(x).__name__}: pass mx.array(x), or call preprocess or predict for images."
         raise TypeError(f"[{kind}] inputs must be arrays of MLX, but {got}")
@@ -29,7 +31,8 @@ def check_input(x: mx.array, kind: str, channels: int, dims: int, smallest: int,
             raise ValueError(f"[{kind}] inputs must have {least}, but got {x.shape}.")
         if any(size % multiple for size in x.shape[1:-1]):
             axes = AXES[dims].replace(", ", " and ")
-            raise ValueError(f"[{kind}] {axes} of inputs must be multiples of {multiple}, but got {x.shape}.")
+            allowed = f"multiples of {multiple}"
+            raise ValueError(f"[{kind}] {axes} of inputs must be {allowed}, but got {x.shape}.")
         return
     message = f"inputs must be (N, {AXES[dims]}, {channels}), channels last, but got {x.shape}."
     if x.ndim == dims + 2 and x.shape[1] == channels:
@@ -39,7 +42,12 @@ def check_input(x: mx.array, kind: str, channels: int, dims: int, smallest: int,
 
 
 def batch_of(
-    images: Any, kind: str, channels: int, dims: int, modalities: int = 0, about: Mapping[str, Any] = {}
+    images: Any,
+    kind: str,
+    channels: int,
+    dims: int,
+    modalities: int = 0,
+    about: Mapping[str, Any] = {},
 ) -> tuple[np.ndarray, bool]:
     """Images as an array (N, ..., channels), and whether there was only one, without an axis N.
 
@@ -47,7 +55,7 @@ def batch_of(
         images: See ``Model.preprocess``.
         kind: The name of the model, for errors.
         channels, dims: Of the model.
-        modalities: The number of scans in a volume, for a model whose channels are slices; otherwise 0.
+        modalities: The number of scans in a volume if channels are slices; otherwise 0.
         about: ``about.input`` of the model.
     """
     values = array_of(images, "RGB" if channels == 3 else "L", about)
@@ -64,7 +72,7 @@ def batch_of(
 
 
 def with_channels(values: np.ndarray, channels: int, modalities: int) -> np.ndarray:
-    """Images with an axis of one channel, or the slices of a volume with their neighbours as channels."""
+    """Images with an axis of one channel, or slices of a volume with neighbours as channels."""
     if channels == 1 and values.shape[-1:] != (1,):
         return values[..., None]
     if modalities and values.ndim in (3, 4) and values.shape[-1] != channels:
@@ -73,7 +81,7 @@ def with_channels(values: np.ndarray, channels: int, modalities: int) -> np.ndar
 
 
 def with_neighbours(volume: np.ndarray, thickness: int) -> np.ndarray:
-    """Slices (N, H, W[, scans]) with as many neighbours as channels, for each scan one after the other."""
+    """Slices (N, H, W[, scans]) with their neighbours as channels, one scan after the other."""
     around = [(0, 0)] * 4
     around[0] = thickness // 2, (thickness - 1) // 2
     slices = np.pad(volume.reshape(*volume.shape[:3], -1), around, "edge")
@@ -97,7 +105,7 @@ def is_up_to(largest: int, values: np.ndarray) -> bool:
 
 
 def allowed_images(channels: int, dims: int, modalities: int) -> tuple[str, str]:
-    """The shapes and types of images that a model accepts, for an error, and a hint for RGB images."""
+    """The shapes and types of images that a model accepts, and a hint for RGB images."""
     shapes = f"([N,] {AXES[dims]}, {channels})"
     if modalities:
         shapes += " or a volume"
@@ -110,7 +118,7 @@ def allowed_images(channels: int, dims: int, modalities: int) -> tuple[str, str]
 def grey(values: np.ndarray, kind: str, channels: int) -> np.ndarray:
     """Pictures (..., 3) or (..., 4), whose channels must be equal and opaque, without channels.
 
-    Arrays of other shapes, which have no colours or as many channels as the model, are returned as they are.
+    Arrays of other shapes, without colours or with the channels of the model, are not changed.
     """
     if values.ndim < 3 or values.shape[-1] not in {3, 4} - {channels}:
         return values
@@ -118,13 +126,14 @@ def grey(values: np.ndarray, kind: str, channels: int) -> np.ndarray:
     if (values[..., :3] == values[..., :1]).all() and (values[..., 3:] == opaque).all():
         return values[..., 0]
     raise ValueError(
-        f"[{kind}] 'images' must be grey, but got colours or transparency and the shape {values.shape}. Pass "
-        "values[..., None] if these are slices, or .convert('L') of a Pillow image."
+        f"[{kind}] 'images' must be grey, but got colours or transparency and the shape "
+        f"{values.shape}. Pass values[..., None] if these are slices, or .convert('L') of a Pillow "
+        "image."
     )
 
 
 def normalised(values: np.ndarray, dims: int, multiple: int, normalisation: Any) -> np.ndarray:
-    """A batch padded with its edges to a multiple of a size and, with a normalisation, scaled: float32."""
+    """A batch, float32, padded with its edges to a multiple of a size, and normalised if asked."""
     beyond = [(0, 0), *((0, -size % multiple) for size in values.shape[1:-1]), (0, 0)]
     values = np.pad(values, beyond, "edge")
     if dims == 2 and values.dtype != np.uint8:
@@ -136,7 +145,7 @@ def normalised(values: np.ndarray, dims: int, multiple: int, normalisation: Any)
 
 
 def classes_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
-    """The classes with the highest scores for a padded picture of a size, scaled to the size ``wanted``."""
+    """The classes with the highest scores for a padded picture of a size, scaled to ``wanted``."""
     kind = mx.uint8 if scores.shape[-1] <= 256 else mx.uint32
     classes = np.array(mx.argmax(scores, axis=-1).astype(kind))
     return nearest(classes[tuple(map(slice, size[:-1]))], wanted[:-1])
@@ -148,8 +157,10 @@ def nearest(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return values[np.ix_(*places)]
 
 
-def probabilities_of(scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]) -> np.ndarray:
-    """The softmax of the scores of a padded picture of a size, scaled linearly to the size ``wanted``."""
+def probabilities_of(
+    scores: mx.array, size: tuple[int, ...], wanted: tuple[int, ...]
+) -> np.ndarray:
+    """The softmax of the scores of a padded picture of a size, scaled linearly to ``wanted``."""
     values = np.array(mx.softmax(scores.astype(mx.float32), axis=-1))[tuple(map(slice, size[:-1]))]
     if size == wanted:
         return values
@@ -215,11 +226,13 @@ def array_of(images: Any, mode: str, about: Mapping[str, Any] = {}) -> np.ndarra
     if isinstance(images, list | tuple):
         return np.stack(of_one_shape([array_of(image, mode, about) for image in images]))
     if images is None:
-        raise TypeError("'images' must be a Pillow image or an array, but got None: the file was not read.")
+        got = "None: the file was not read"
+        raise TypeError(f"'images' must be a Pillow image or an array, but got {got}.")
     if isinstance(images, str | Path):
         path = str(images)
         raise TypeError(
-            f"'images' must be a Pillow image or an array, not a path: use PIL.Image.open({path!r})."
+            "'images' must be a Pillow image or an array, not a path: use "
+            f"PIL.Image.open({path!r})."
         )
     if hasattr(images, "convert"):
         return array_of_picture(images, mode, about)
@@ -231,8 +244,8 @@ def array_of(images: Any, mode: str, about: Mapping[str, Any] = {}) -> np.ndarra
 def of_one_shape(arrays: list[np.ndarray]) -> list[np.ndarray]:
     """The arrays, if there are any and all have the same shape."""
     if len({array.shape for array in arrays}) != 1:
-        sizes = cut([str(array.shape) for array in arrays])
-        raise ValueError(f"'images' must be one or more images of the same shape, but got [{sizes}].")
+        got = f"[{cut([str(array.shape) for array in arrays])}]"
+        raise ValueError(f"'images' must be one or more images of the same shape, but got {got}.")
     return arrays
 
 
@@ -242,9 +255,9 @@ def array_of_picture(picture: Any, mode: str, about: Mapping[str, Any]) -> np.nd
         picture = Image.fromarray(in_range(np.asarray(picture), about))
     elif "range" in about:
         raise ValueError(
-            f"'images' must have more than 8 bits, as those of the training, but got a Pillow image of mode "
-            f"{picture.mode}. For colours of 16 bits, of which Pillow keeps 8, pass an array: "
-            "mlx_unpool_zoo.data.pictures.read_picture(path, model)."
+            "'images' must have more than 8 bits, as those of the training, but got a Pillow image "
+            f"of mode {picture.mode}. For colours of 16 bits, of which Pillow keeps 8, pass an "
+            "array: mlx_unpool_zoo.data.pictures.read_picture(path, model)."
         )
     elif any("16" in str(tile[3]) for tile in getattr(picture, "tile", ())):
         warn("Pillow keeps 8 of the 16 bits of the colours of this image.")

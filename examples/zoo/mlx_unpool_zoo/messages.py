@@ -9,8 +9,8 @@ from importlib.metadata import distributions
 def pip_install(extra: str) -> str:
     """The command that installs an extra of mlx-unpool.
 
-    On Linux it names the installed build of MLX as well, or that for a CPU, because builds replace each
-    other's files.
+    On Linux it names the installed build of MLX as well, or that for a CPU, because builds replace
+    each other's files.
     """
     if sys.platform == "linux":
         extra = f"{extra},{installed_build()}"

@@ -15,7 +15,7 @@ from .files import replacing
 
 
 class Published(NamedTuple):
-    """A file with weights, the addresses where its authors and mirrors offer it, and what its card says."""
+    """A file with weights: the addresses of its authors and mirrors, and what its card says."""
 
     addresses: tuple[str, ...]  # tried in this order
     sha256: str  # or how it begins, if its authors say only that
@@ -35,7 +35,8 @@ PUBLISHED = {  # by name, which is also the model_type
             f"{_MEDIAPIPE}models/hair_segmentation.tflite?generation=1782183352625668",
         ),
         sha256="d2c940c4fd80edeaf38f5d7387d1b4235ee320ed120080df67c663e749e77633",
-        source=f"MediaPipe ({_MEDIAPIPE}hair_segmentation.tflite); the licence is that of its repository",
+        source=f"MediaPipe ({_MEDIAPIPE}hair_segmentation.tflite); the licence is that of its "
+        "repository",
         licence="Apache-2.0",
         licence_link="https://github.com/google-ai-edge/mediapipe/blob/master/LICENSE",
     ),
@@ -52,7 +53,8 @@ ENCODERS = {
     "vgg16_bn": Published(
         addresses=(_TORCHVISION,),
         sha256="6c64b313",
-        source=f"torchvision, trained on ImageNet ({_TORCHVISION}); the licence is that of its repository",
+        source=f"torchvision, trained on ImageNet ({_TORCHVISION}); the licence is that of its "
+        "repository",
         licence="BSD-3-Clause",
         licence_link="https://github.com/pytorch/vision/blob/main/LICENSE",
         megabytes=528,
@@ -65,7 +67,7 @@ INCLUDED = {"digits": Path(__file__).with_name("digits")}
 
 
 def cache_of(cache_dir: str | Path | None = None) -> Path:
-    """``cache_dir``, the folder of the variable MLX_UNPOOL_CACHE, or the user's folder for caches."""
+    """``cache_dir``, the folder in MLX_UNPOOL_CACHE, or one in the user's folder for caches."""
     return Path(cache_dir or os.environ.get("MLX_UNPOOL_CACHE") or pooch.os_cache("mlx_unpool"))
 
 
@@ -81,34 +83,33 @@ def downloaded(name: str, entry: Published, cache: Path, offline: bool = False) 
         OSError: If the file can be neither read nor downloaded.
     """
     path = file_of(name, entry, cache)
-    if path.is_file() and has_digest(path, entry):
-        return path
     by_hand = f"If you have the file, save it as {path}."
+    if path.is_file():
+        if has_digest(path, entry):
+            return path
+        by_hand = f"{path} has another SHA-256: it is incomplete or another file."
     if offline or constants.HF_HUB_OFFLINE:
-        where = f"not in {cache}"
-        if path.is_file():
-            where = f"not in {path}, whose SHA-256 differs: it is incomplete or another file"
         raise OSError(
-            f"the weights {name!r} are {where}, and downloads are switched off. They are at "
+            f"the weights {name!r} are not in {cache}, and downloads are switched off. They are at "
             f"{entry.addresses[0]}. {by_hand}"
         )
     problems = []
     for address in entry.addresses:
         if entry.megabytes:
-            print(f"{name}: downloading {entry.megabytes} MB from {address}", file=sys.stderr, flush=True)
+            line = f"{name}: downloading {entry.megabytes} MB from {address}"
+            print(line, file=sys.stderr, flush=True)
         try:
             download(address, path, entry)
             return path
         except (RequestException, ValueError) as error:
-            problem = in_words(error)
+            problems.append(f"{address}: {in_words(error)}")
         except OSError as error:
             raise OSError(f"the weights {name!r} cannot be saved in {cache}: {error}") from None
-        problems.append(f"{address}: {problem}")
     raise OSError(f"the weights {name!r} cannot be downloaded: {'; '.join(problems)}. {by_hand}")
 
 
 def in_words(error: Exception) -> str:
-    """What went wrong in a download: a status of the server such as 404, a kind of error, or a text."""
+    """What went wrong in a download: a status such as 404, a kind of error, or a text."""
     if not isinstance(error, RequestException):
         return str(error)
     return type(error).__name__ if error.response is None else str(error.response.status_code)

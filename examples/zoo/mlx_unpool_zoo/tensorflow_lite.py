@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mlx_unpool.porting.messages import shortened
 
-# NumPy's types by the names of TensorFlow Lite. Others, such as STRING and INT4, are not arrays of numbers.
-DTYPES = {"FLOAT16": "<f2", "FLOAT32": "<f4", "FLOAT64": "<f8", "BOOL": "?", "INT8": "i1", "UINT8": "u1"}
-DTYPES |= {"INT16": "<i2", "UINT16": "<u2", "INT32": "<i4", "UINT32": "<u4", "INT64": "<i8", "UINT64": "<u8"}
-LONGEST_NAMES = 10**7  # characters of all names: a small file can contain one once and use it many times
+# NumPy's types by the names of TensorFlow Lite. It has none for others, such as STRING and INT4.
+DTYPES = {
+    "FLOAT16": "<f2", "FLOAT32": "<f4", "FLOAT64": "<f8", "BOOL": "?",
+    "INT8": "i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8",
+    "UINT8": "u1", "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8",
+    "COMPLEX64": "<c8", "COMPLEX128": "<c16",
+}  # fmt: skip
+# Characters of all names: a small file can contain one once and use it many times.
+LONGEST_NAMES = 10**7
 
 
-def read_tflite(path: str | Path) -> dict[str, Any]:
-    """The first graph in a TFLite file as a checkpoint.
-
-    Returns:
-        ``state_dict``, the constants by name, in TensorFlow's layout (views of the contents of the file), and
-        ``operators``, how often each operator occurs, by its name in capitals or, if it is not one of
-        TensorFlow Lite's own, by the name in the file. Quantized constants are the stored integers.
-
-    Raises:
-        ValueError: If it is damaged or not a TFLite file, or if a constant is sparse or not of numbers.
-    """
+def tflite_constants(contents: bytes) -> dict[str, Any]:
+    """The constants and the operators in the contents of a file; see ``read_tflite``."""
     from tflite import Model
 
-    contents = Path(path).read_bytes()
     if not Model.ModelBufferHasIdentifier(contents, 0):
         raise ValueError("it is not a TFLite file.")
     try:
         model = Model.GetRootAs(contents)
         graph, names = model.Subgraphs(0), Names()
-        return {"state_dict": constants(model, graph, names), "operators": operators(model, graph, names)}
+        return {
+            "state_dict": constants(model, graph, names),
+            "operators": operators(model, graph, names),
+        }
     except Exception as error:  # damaged files raise many kinds of errors
         reason = shortened(" ".join(str(error).split()))
         raise ValueError(f"it cannot be read as a TFLite file: {reason}.") from None
@@ -59,26 +56,50 @@ def constants(model: Any, graph: Any, names: Names) -> dict[str, np.ndarray]:
     """The tensors of a graph that have values, by name."""
     from tflite import TensorType
 
-    type_names = {value: name for name, value in vars(TensorType).items() if isinstance(value, int)}
+    kinds = names_of(TensorType)
     found = {}
     for number in range(graph.TensorsLength()):
         tensor = graph.Tensors(number)
         buffer = model.Buffers(tensor.Buffer())
-        if not buffer.DataLength():
+        if not buffer.DataLength() and buffer.Offset() < 2:  # not a constant
             continue
-        name, kind = names.decoded(tensor.Name()), type_names.get(tensor.Type(), "unknown")
-        if kind not in DTYPES:
-            raise ValueError(f"{name[:99]!r} is of the type {kind}, which is not supported")
-        if tensor.Sparsity() is not None:
-            raise ValueError(f"{name[:99]!r} is sparse, which is not supported")
+        name, kind = names.decoded(tensor.Name()), kinds.get(tensor.Type(), "unknown")
+        if problem := problem_with(tensor, kind, buffer):
+            raise ValueError(f"{name[:99]!r} is {problem}, which is not supported")
+        if name in found:
+            raise ValueError(f"two constants have the name {name[:99]!r}, which is not supported")
         found[name] = buffer.DataAsNumpy().view(DTYPES[kind]).reshape(tensor.ShapeAsNumpy())
     return found
+
+
+def problem_with(tensor: Any, kind: str, buffer: Any) -> str:
+    """Why a constant cannot be an array, or ""."""
+    if kind not in DTYPES:
+        return f"of the type {kind}"
+    if not buffer.DataLength():
+        return "outside of the graph, as in files of more than 2 GB"
+    return "" if tensor.Sparsity() is None else "sparse"
+
+
+def operators(model: Any, graph: Any, names: Names) -> Counter[str]:
+    """How often each operator occurs in a graph."""
+    from tflite import BuiltinOperator
+
+    builtin = names_of(BuiltinOperator)
+    used = []
+    for number in range(model.OperatorCodesLength()):
+        code = model.OperatorCodes(number)
+        name = builtin[number_of(code)]
+        used.append(names.decoded(code.CustomCode()) if name == "CUSTOM" else name)
+    indices = (graph.Operators(number).OpcodeIndex() for number in range(graph.OperatorsLength()))
+    return Counter(used[index] for index in indices)
 
 
 def number_of(code: Any) -> int:
     """The number of an operator: the larger one of its two fields, as in TensorFlow.
 
-    ``code.BuiltinCode()`` ignores numbers below 127 in the newer field, which some converters set alone.
+    ``code.BuiltinCode()`` ignores numbers below 127 in the newer field, which some converters set
+    alone.
     """
     from flatbuffers.number_types import Int32Flags
 
@@ -88,14 +109,6 @@ def number_of(code: Any) -> int:
     return max(newer, code.DeprecatedBuiltinCode())
 
 
-def operators(model: Any, graph: Any, names: Names) -> Counter[str]:
-    """How often each operator occurs in a graph."""
-    from tflite import BuiltinOperator
-
-    builtin = {value: name for name, value in vars(BuiltinOperator).items() if isinstance(value, int)}
-    used = []
-    for number in range(model.OperatorCodesLength()):
-        code = model.OperatorCodes(number)
-        name = builtin[number_of(code)]
-        used.append(names.decoded(code.CustomCode()) if name == "CUSTOM" else name)
-    return Counter(used[graph.Operators(number).OpcodeIndex()] for number in range(graph.OperatorsLength()))
+def names_of(enumeration: Any) -> dict[int, str]:
+    """The names of the values of an enumeration of TensorFlow Lite."""
+    return {value: name for name, value in vars(enumeration).items() if isinstance(value, int)}

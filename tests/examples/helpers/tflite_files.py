@@ -16,27 +16,47 @@ def constants_of(model: zoo.HairSegmenter) -> dict[str, np.ndarray]:
     layers, numbers, found = dict(model.named_modules()), Counter[str](), {}
     for name, value in tree_flatten(model.parameters()):
         path, _, part = name.rpartition(".")
-        layer, array, last = layers[path], np.array(value), {"weight": "Kernel", "bias": "Bias"}[part]
+        layer, array, last = (
+            layers[path],
+            np.array(value),
+            {"weight": "Kernel", "bias": "Bias"}[part],
+        )
         kind = "conv2d_transpose" if isinstance(layer, nn.ConvTranspose2d) else "conv2d"
         if isinstance(layer, nn.PReLU):
             kind, array, last = "p_re_lu", array[None, None], "Alpha"
         elif kind == "conv2d" and layer.groups > 1:
-            kind, array = "depthwise_conv2d", array.transpose(3, 1, 2, 0) if array.ndim == 4 else array
+            kind, array = (
+                "depthwise_conv2d",
+                array.transpose(3, 1, 2, 0) if array.ndim == 4 else array,
+            )
         numbers[kind] += part == "weight"
         found[f"{kind}{f'_{numbers[kind] - 1}' * (numbers[kind] > 1)}/{last}"] = array
     return found
 
 
 CUSTOM = {"DeprecatedBuiltinCode": tflite.BuiltinOperator.CUSTOM, "CustomCode": "Own"}
-KINDS = {"f4": 0, "f2": 1, "i4": 2, "i8": 4, "b1": 6, "i1": 9, "f8": 10}  # a ``TensorType`` for each dtype
+KINDS = {
+    "f4": 0,
+    "f2": 1,
+    "i4": 2,
+    "i8": 4,
+    "b1": 6,
+    "i1": 9,
+    "f8": 10,
+}  # a ``TensorType`` for each dtype
 
 
 def tflite_of(
-    constants: Mapping[str, np.ndarray], kind: int | None = None, codes: Sequence[Mapping] = ({}, CUSTOM)
+    constants: Mapping[str, np.ndarray],
+    kind: int | None = None,
+    codes: Sequence[Mapping] = ({}, CUSTOM),
+    sparse: bool = False,
+    offset: int = 0,
 ) -> bytes:
     """A TFLite file with these constants, and an operator for each code; they are not connected.
 
-    ``kind``: a ``TensorType`` for all constants instead of their own.
+    ``kind``: a ``TensorType`` for all constants instead of their own. ``offset``: where constants
+    are outside of the graph.
     """
     builder = flatbuffers.Builder()
 
@@ -55,15 +75,23 @@ def tflite_of(
     buffers, tensors = [table("Buffer")], []
     for number, (name, array) in enumerate(constants.items(), start=1):
         data = builder.CreateNumpyVector(np.frombuffer(array.tobytes(), np.uint8))
-        buffers.append(table("Buffer", Data=data))
+        buffers.append(table("Buffer", Offset=offset) if offset else table("Buffer", Data=data))
         own = KINDS[array.dtype.str[1:]] if kind is None else kind
         fields = {"Shape": builder.CreateNumpyVector(np.array(array.shape, np.int32)), "Type": own}
+        if sparse:
+            fields["Sparsity"] = table("SparsityParameters")
         tensors.append(table("Tensor", Buffer=number, Name=builder.CreateString(name), **fields))
     tables = []
     for code in codes:
-        text = {name: builder.CreateString(value) for name, value in code.items() if isinstance(value, str)}
+        text = {
+            name: builder.CreateString(value)
+            for name, value in code.items()
+            if isinstance(value, str)
+        }
         tables.append(table("OperatorCode", **{**code, **text}))
     used = [table("Operator", OpcodeIndex=number) for number in range(len(codes))]
     parts = {"Subgraphs": [table("SubGraph", Tensors=tensors, Operators=used)], "Buffers": buffers}
-    builder.Finish(table("Model", Version=3, OperatorCodes=tables, **parts), file_identifier=b"TFL3")
+    builder.Finish(
+        table("Model", Version=3, OperatorCodes=tables, **parts), file_identifier=b"TFL3"
+    )
     return bytes(builder.Output())

@@ -22,12 +22,11 @@ from typing import Any, get_args
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
-from mlx_unpool.porting.messages import cut
-
 from .. import MODELS, Model, from_pytorch
 from ..about import IMAGENET, Plane, naming
 from ..checkpoints import read_checkpoint
 from ..classes import read_classes
+from ..state_dicts import value_at
 from .command_line import parser_of
 
 REMARKS = {  # SHA-256 of published files
@@ -81,20 +80,12 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def value_of(checkpoint: Any, key: str | None) -> Any:
-    """The part of a checkpoint with a key, or all of it."""
-    for name in key.split("/") if key is not None else ():
-        keys = [*checkpoint] if isinstance(checkpoint, dict) else []
-        if name not in keys:
-            raise ValueError(f"--key must be one of {cut([*map(str, keys)])}, but got {name}.")
-        checkpoint = checkpoint[name]
-    return checkpoint
-
-
 def converted(arguments: argparse.Namespace) -> Model:
     """The model with the weights in the file."""
     with naming(arguments.weights):
-        checkpoint = value_of(read_checkpoint(arguments.weights), arguments.key)
+        checkpoint = read_checkpoint(arguments.weights)
+        if arguments.key is not None:
+            checkpoint = value_at(checkpoint, arguments.key)
         strict = "missing" if arguments.no_strict else True
         try:
             return from_pytorch(arguments.model, checkpoint, strict=strict, **dict(arguments.config))
