@@ -1,13 +1,14 @@
 """The window offset of each pooled value, for the gradient of a pool that returned no indices.
 
-The values are known, so elements are compared with them. Measured on an AMD EPYC, time of the forward pass
-and the gradient over ``mlx.nn``, in float32:
+The values are known, so elements are compared with them: this takes half of the time of pooling again
+with indices, or less. There are two ways. Time of a forward pass and its gradient on an AMD EPYC, over
+``mlx.nn``:
 
-| windows | function | time |
-|---|---|---|
-| side by side, many channels | ``by_codes`` | 4x112x112x64, 7x7/7: .9; pooling again 2.7 |
-| the same with few channels, more than 4 elements | ``by_codes`` | 4x112x112x3, 7x7/7: 1; again 2.4 |
-| other separate ones, at most 4 elements | ``by_elements`` | 4x112x112x16, 2x2/2: .8; by codes 1.15 |
+| windows | function | time | the other function |
+|---|---|---|---|
+| separate, at most 4 elements | ``by_elements`` | 8x4096x64, 2/2: .94 | 1.09 |
+| | | 8x4096x16, 2/2: .96 | 1.40 |
+| others side by side | ``by_rows`` | 4x112x112x64, 4/4: 1.1 | 1.4 |
 """
 
 from __future__ import annotations
@@ -17,77 +18,40 @@ from typing import TypeGuard
 import mlx.core as mx
 
 from ..._geometry import Geometry, WindowGeometry
-from .arrays import constant, narrowest, repeated, rows, unfused
+from ..._types import TRAITS, is_float
+from .arrays import narrowest, repeated, rows, unfused
 from .axes import axes_of
-from .values import one_reduction
 
-_MAX_CODED = 2**15  # elements, so that a code has at most 16 bits
-
-
-def has_codes(g: Geometry, x: mx.array) -> TypeGuard[WindowGeometry]:
-    """Whether ``by_codes`` applies and is faster than ``by_elements``: to windows side by side."""
-    if not _are_separate(g) or g.window.kernel != g.window.stride:
-        return False
-    return (g.window.elements > 4 or _has_many_channels(x, g)) and g.window.elements <= _MAX_CODED
+_FEW = 4  # elements
 
 
-def has_few_elements(g: Geometry) -> TypeGuard[WindowGeometry]:
-    """Whether ``by_elements`` applies: to small separate windows inside the plane."""
-    return _are_separate(g) and g.window.elements <= 4
+def offsets_of(values: mx.array, x: mx.array, g: Geometry) -> mx.array | None:
+    """The window offset of each value; None if it is faster to pool again."""
+    if not _are_separate(g):
+        return None
+    if g.window.elements <= _FEW:
+        return by_elements(values, x, g)
+    if g.window.kernel == g.window.stride:
+        return by_rows(values, x, g)
+    return None
 
 
 def _are_separate(g: Geometry) -> TypeGuard[WindowGeometry]:
+    """Whether all windows are inside the plane, without gaps between their elements, and share none."""
     if not isinstance(g, WindowGeometry) or g.window.dilation != (1, 1, 1):
         return False
     return g.window.disjoint and axes_of(g).every_element_inside
 
 
-def _has_many_channels(x: mx.array, g: Geometry) -> bool:
-    return bool(one_reduction(x.shape, x.itemsize, g))
-
-
-def by_codes(values: mx.array, x: mx.array, g: WindowGeometry) -> mx.array:
-    """The offset of the first maximum or the last NaN, from the largest code in each window.
-
-    The code of a maximum at offset n is ``count - n``, that of a NaN ``count + n``, and that of others 0.
-    """
-    count = g.window.elements
-    dtype = narrowest(2 * count - 1)
-    batch, depth, height, width, channels = values.shape
-    kd, kh, kw = g.window.kernel
-    windows = (batch, depth, kd, height, kh, width, kw, channels)
-    elements = x[:, : depth * kd, : height * kh, : width * kw].reshape(windows)
-    maxima = values.reshape(batch, depth, 1, height, 1, width, 1, channels)
-    of_maximum = mx.arange(count, 0, -1, dtype=dtype).reshape(1, 1, kd, 1, kh, 1, kw, 1)
-    of_nan = mx.arange(count, 2 * count, dtype=dtype).reshape(of_maximum.shape)
-    in_lines = kd * kh > 1 and not _has_many_channels(x, g)
-    if in_lines:
-        together = elements, maxima, of_maximum, of_nan
-        elements, maxima, of_maximum, of_nan = (_in_lines(each, windows) for each in together)
-    is_maximum = (elements == repeated(maxima, elements.shape)).view(mx.uint8).astype(dtype)
-    is_nan = (elements != elements).view(mx.uint8).astype(dtype)
-    codes = unfused(is_maximum * repeated(of_maximum, elements.shape))
-    codes = codes + unfused(is_nan * repeated(of_nan, elements.shape))
-    code = codes.max(axis=(2, 4, 6))
-    if in_lines:
-        code = code.reshape(batch, depth, height, width, kw, channels).max(axis=4)
-    middle = repeated(constant(count, dtype), code.shape)
-    return mx.minimum(unfused(middle - code), unfused(code - middle))  # the negative one wraps
-
-
-def _in_lines(x: mx.array, windows: tuple[int, ...]) -> mx.array:
-    """``x`` with all columns and channels of a row as one axis: MLX is slow if the last axis is short."""
-    x = mx.broadcast_to(x, (*x.shape[:5], *windows[5:]))
-    return x.reshape(*x.shape[:5], 1, 1, -1)
-
-
 def by_elements(values: mx.array, x: mx.array, g: WindowGeometry) -> mx.array:
-    """The offset of the first element that is not less than the maximum, or of the last NaN."""
+    """The offset of the first element that is not less than the value, or of the last NaN."""
     if g.window.elements == 1:
         return mx.zeros(values.shape, mx.uint8)
     elements = [x]
-    for number, a in enumerate(axes_of(g)):
-        elements = [rows(each, number, n, a.stride, a.count) for each in elements for n in range(a.kernel)]
+    for number, axis in enumerate(axes_of(g)):
+        elements = [
+            rows(each, number, n, axis.stride, axis.count) for each in elements for n in range(axis.kernel)
+        ]
     *less, offsets = ((each < values).view(mx.uint8) for each in elements[:-1])
     for each in reversed(less):
         offsets = each * (offsets + 1)
@@ -95,3 +59,53 @@ def by_elements(values: mx.array, x: mx.array, g: WindowGeometry) -> mx.array:
     for number, each in enumerate(elements[1:], 1):
         offsets = mx.maximum(offsets, (each != each).view(mx.uint8) * number)
     return offsets
+
+
+def by_rows(values: mx.array, x: mx.array, g: WindowGeometry) -> mx.array:
+    """The offset of the first maximum, or of the last NaN, in windows side by side."""
+    batch, depth, height, width, channels = values.shape
+    kd, kh, kw = g.window.kernel
+    x = x[:, : depth * kd, : height * kh, : width * kw]
+    if kd * kh > 1:
+        shape = batch * depth, kd, height, kh, width, kw, channels
+    else:  # the only row of a window becomes its only column
+        shape = batch * depth * height, 1, width, kw, 1, 1, channels
+    elements = x.reshape(shape)
+    maxima = values.reshape(shape[0], 1, shape[2], 1, shape[4], 1, channels)
+    after = _last((elements == repeated(maxima, shape)).view(mx.uint8), backwards=True)
+    offsets = g.window.elements - after
+    if is_float(x.dtype):
+        # No element equals NaN, so ``after`` is 0 if there is one. Otherwise -1 wraps to a large number.
+        last_nan = _last((elements != elements).view(mx.uint8), backwards=False) - 1
+        offsets = mx.minimum(offsets, last_nan)
+    return offsets.reshape(values.shape)
+
+
+def _last(hits: mx.array, backwards: bool) -> mx.array:
+    """The number of the last 1 in each window, counted from 1, or 0 if there is none.
+
+    ``hits`` has the axes (outer, depth in the window, row, row in the window, column, column in the
+    window, channel). If ``backwards``, the elements are counted from the last one to the first one.
+
+    Rows are counted first, in the narrowest dtype: that leaves few numbers for a wider one.
+    """
+    _, kd, _, kh, _, kw, _ = hits.shape
+    count = kd * kh
+    dtype = narrowest(count)
+    row = mx.arange(1, count + 1, dtype=dtype)
+    column = mx.arange(1 - kw, 1)
+    if backwards:
+        row, column = row[::-1], column[::-1]
+    found = _as(hits, dtype) * repeated(row.reshape(1, kd, 1, kh, 1, 1, 1), hits.shape)
+    found = found.max(axis=(1, 3), keepdims=True)
+    unsigned = narrowest(2 * count * kw)
+    if kw > 1:
+        signed = TRAITS[unsigned].signed  # a column without hits has a number up to 0
+        column = column.astype(signed).reshape(kw, 1)
+        found = unfused(_as(found, signed) * kw) + repeated(column, found.shape)
+        found = found.max(axis=5, keepdims=True).view(unsigned)
+    return _as(found, unsigned)
+
+
+def _as(x: mx.array, dtype: mx.Dtype) -> mx.array:
+    return unfused(unfused(x).astype(dtype))
