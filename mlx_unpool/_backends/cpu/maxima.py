@@ -67,11 +67,9 @@ class Maxima(NamedTuple):
 
     def shifted(self, shift: mx.array, most: int, step: int) -> Maxima:
         """The same maxima with ``shift`` steps, an array of numbers up to ``most``, added to the offsets."""
-        if most == 0:  # then the step may be too large for the dtype of the offsets
-            return self
         largest = self.largest + most * step
         shift = _astype(shift, narrowest(largest))
-        if step > 1:
+        if step > 1 and most > 0:  # shifts of 0 may have a dtype that cannot represent the step
             shift = unfused(shift * repeated(constant(step, shift.dtype), shift.shape))
         if self.offsets is not None:
             shift = added(_astype(self.offsets, shift.dtype), repeated(shift, self.values.shape))
