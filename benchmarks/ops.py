@@ -142,7 +142,7 @@ def table(runs: list[harness.Run]) -> str:
         lines.append([name, *(cell(rows, column) for column in columns)])
     layouts = [column.removesuffix(", cpu").replace("channels_last", "NHWC") for column in columns]
     found = harness.table(["operation, window", *layouts], lines)
-    return f"{found}\n\n{harness.description(runs, 'mlx', 'torch')}"
+    return f"{found}\n\n{harness.description(runs, ('mlx', 'torch'))}"
 
 
 def measure_all() -> list[dict[str, Any]]:
