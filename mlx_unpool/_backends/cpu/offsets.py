@@ -19,7 +19,7 @@ import mlx.core as mx
 
 from ..._geometry import Geometry, WindowGeometry
 from ..._types import TRAITS, is_float
-from .arrays import narrowest, repeated, rows, unfused
+from .arrays import constant, narrowest, repeated, rows, unfused
 from .axes import axes_of
 
 _FEW = 4  # elements
@@ -62,50 +62,52 @@ def by_elements(values: mx.array, x: mx.array, g: WindowGeometry) -> mx.array:
 
 
 def by_rows(values: mx.array, x: mx.array, g: WindowGeometry) -> mx.array:
-    """The offset of the first maximum, or of the last NaN, in windows side by side."""
+    """The offset of the first maximum, or of the last NaN, in windows side by side.
+
+    The row is found first, among all elements, where small numbers are enough; then the column.
+    """
     batch, depth, height, width, channels = values.shape
     kd, kh, kw = g.window.kernel
     x = x[:, : depth * kd, : height * kh, : width * kw]
-    if kd * kh > 1:
-        shape = batch * depth, kd, height, kh, width, kw, channels
-    else:  # the only row of a window becomes its only column
-        shape = batch * depth * height, 1, width, kw, 1, 1, channels
-    elements = x.reshape(shape)
-    maxima = values.reshape(shape[0], 1, shape[2], 1, shape[4], 1, channels)
-    after = _last((elements == repeated(maxima, shape)).view(mx.uint8), backwards=True)
-    offsets = g.window.elements - after
+    if kd * kh == 1:  # the only row of a window becomes its only column
+        depth, height, width, kh, kw = depth * height, width, 1, kw, 1
+    elements = x.reshape(batch * depth, kd, height, kh, width, kw, channels)
+    maxima = values.reshape(batch * depth, 1, height, 1, width, 1, channels)
+    count = g.window.elements
+    dtype = _signed(count + kw)
+    unsigned = TRAITS[dtype].unsigned
+    row = _largest(elements == repeated(maxima, elements.shape), mx.arange(kd * kh, 0, -1))
+    column = mx.arange(count, count + kw, dtype=dtype)
+    offsets = _sum(row, -kw, column).min(axis=5).view(unsigned)
     if is_float(x.dtype):
-        # No element equals NaN, so ``after`` is 0 if there is one. Otherwise -1 wraps to a large number.
-        last_nan = _last((elements != elements).view(mx.uint8), backwards=False) - 1
+        row = _largest(elements != elements, mx.arange(1, kd * kh + 1))
+        column = mx.arange(-kw, 0, dtype=dtype)
+        last_nan = _sum(row, kw, column).max(axis=5).view(unsigned)
+        # Without a NaN this wraps to a large number. With one, no element equals the maximum, so that
+        # the other offset is the number of elements or more.
         offsets = mx.minimum(offsets, last_nan)
     return offsets.reshape(values.shape)
 
 
-def _last(hits: mx.array, backwards: bool) -> mx.array:
-    """The number of the last 1 in each window, counted from 1, or 0 if there is none.
+def _largest(hits: mx.array, number: mx.array) -> mx.array:
+    """The largest ``number`` of a row with True in each column of a window, or 0.
 
     ``hits`` has the axes (outer, depth in the window, row, row in the window, column, column in the
-    window, channel). If ``backwards``, the elements are counted from the last one to the first one.
-
-    Rows are counted first, in the narrowest dtype: that leaves few numbers for a wider one.
+    window, channel). ``number`` has an element for each row of a window.
     """
-    _, kd, _, kh, _, kw, _ = hits.shape
-    count = kd * kh
-    dtype = narrowest(count)
-    row = mx.arange(1, count + 1, dtype=dtype)
-    column = mx.arange(1 - kw, 1)
-    if backwards:
-        row, column = row[::-1], column[::-1]
-    found = _as(hits, dtype) * repeated(row.reshape(1, kd, 1, kh, 1, 1, 1), hits.shape)
-    found = found.max(axis=(1, 3), keepdims=True)
-    unsigned = narrowest(2 * count * kw)
-    if kw > 1:
-        signed = TRAITS[unsigned].signed  # a column without hits has a number up to 0
-        column = column.astype(signed).reshape(kw, 1)
-        found = unfused(_as(found, signed) * kw) + repeated(column, found.shape)
-        found = found.max(axis=5, keepdims=True).view(unsigned)
-    return _as(found, unsigned)
+    dtype = _signed(number.size)
+    number = number.astype(dtype).reshape(1, hits.shape[1], 1, hits.shape[3], 1, 1, 1)
+    found = unfused(hits.view(mx.int8).astype(dtype)) * repeated(number, hits.shape)
+    return found.max(axis=(1, 3), keepdims=True)
 
 
-def _as(x: mx.array, dtype: mx.Dtype) -> mx.array:
-    return unfused(unfused(x).astype(dtype))
+def _sum(row: mx.array, factor: int, column: mx.array) -> mx.array:
+    """``row * factor + column``, in the dtype of ``column``."""
+    row = unfused(row.astype(column.dtype))
+    row = unfused(row * repeated(constant(factor, row.dtype), row.shape))
+    return row + repeated(column.reshape(-1, 1), row.shape)
+
+
+def _signed(largest: int) -> mx.Dtype:
+    """The narrowest signed dtype for numbers up to ``largest``."""
+    return TRAITS[narrowest(2 * largest)].signed
