@@ -235,7 +235,7 @@ def times_table(runs: list[harness.Run], cases: list[Case]) -> str:
 
 
 def slower_rows(runs: list[harness.Run]) -> str:
-    """Sentences about training: the rows slower than mlx.nn, and the mean for windows without overlap."""
+    """Sentences about training: rows slower than mlx.nn, and the mean without overlap."""
     separate, slower = [], []
     for row in confirmed(runs, "forward and gradient"):
         relative = 1 / ratio(row, "forward and gradient")

@@ -145,7 +145,7 @@ def test_the_page_names_rows_in_which_mlx_nn_is_faster(comparison):
 
     runs = [run(0.8, 1.04, 1), run(0.5, 1.25, 1)]
     said = comparison.TABLES["slower"](runs)
-    assert said.startswith("In training, more than 1.05 times the time of `mlx.nn`: `8x4096x64, 4/4` (1.25).")
+    assert " 1.05 times the time of `mlx.nn`: `8x4096x64, 4/4` (1.25). " in said
     assert said.endswith("calls of 0.5 ms or more: geometric mean 1.00, highest 1.25.")
     runs[1]["rows"][1]["forward and gradient"]["ours"][1] /= 2  # half of the time was other work
     said = comparison.TABLES["slower"](runs)

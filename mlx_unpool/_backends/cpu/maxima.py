@@ -136,7 +136,7 @@ def windows(
 
 
 def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, int]:
-    """The distance between pairs of elements of a window, and their number; (1, 0) if pairs save no work."""
+    """The distance between pairs of elements, and their number; (1, 0) if pairs save no work."""
     # If all windows start at an even element, only every other element starts a pair.
     apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
     half = kernel // 2

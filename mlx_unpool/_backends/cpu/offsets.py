@@ -1,15 +1,16 @@
 """The window offset of each pooled value, for the gradient of a pool that returned no indices.
 
-The values are known, so elements are compared with them. Time of a forward pass and its gradient on an
-Intel Xeon, with other programs running, over that with these functions:
+The values are known, so elements are compared with them. Time of a forward pass and its gradient on
+an Intel Xeon, with other programs running, over that with these functions:
 
 | windows that share no position | function | instead of it |
 |---|---|---|
-| at most 4 elements | ``by_elements`` | ``by_rows``: 4x112x112x64, 2x2/2: 1.1; 8x4096x16, 2/2: 1.5 |
-| others side by side | ``by_rows`` | pooling again: 4x112x112x64, 4x4/4: 1.2, 7x7/7: 1.9 |
+| at most 4 elements | ``by_elements`` | ``by_rows``: 4x112x112x64, 2x2/2 1.1; 8x4096x16, 2/2 1.5 |
+| others side by side | ``by_rows`` | pooling again: 4x112x112x64, 4x4/4 1.2, 7x7/7 1.9 |
 
-Removed: a single code per element for maximum and NaN, and for its row and column. Time over ``by_rows``:
-.89 to .98 for windows below 128 elements and 64 channels or more, .75 for 3 channels; 1.3 for longer windows.
+Removed: a single code per element for maximum and NaN, and for its row and column. Time over
+``by_rows``: .89 to .98 for windows below 128 elements and 64 channels or more, .75 for 3 channels;
+1.3 for longer windows.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _FEW = 4  # elements
 def offsets_of(values: mx.array, x: mx.array, g: Geometry) -> mx.array | None:
     """The window offset of each value; None for windows for which it is faster to pool again.
 
-    These are windows that overlap, or extend beyond the plane, or are long and have gaps between them.
+    These are windows that overlap or extend beyond the plane, and long ones with gaps between them.
     """
     if not isinstance(g, WindowGeometry) or not g.window.disjoint:
         return None
@@ -45,9 +46,10 @@ def by_elements(values: mx.array, x: mx.array, g: WindowGeometry) -> mx.array:
     elements = [x]
     for number, axis in enumerate(axes_of(g)):
         starts = [n * axis.dilation for n in range(axis.kernel)]
-        elements = [
-            rows(each, number, start, axis.stride, axis.count) for each in elements for start in starts
-        ]
+        taken = []
+        for each in elements:
+            taken += [rows(each, number, n, axis.stride, axis.count) for n in starts]
+        elements = taken
     *less, offsets = ((each < values).view(mx.uint8) for each in elements[:-1])
     for each in reversed(less):
         offsets = each * (offsets + 1)
@@ -69,27 +71,38 @@ def by_rows(values: mx.array, x: mx.array, g: WindowGeometry) -> mx.array:
         depth, height, width, kh, kw = depth * height, width, 1, kw, 1
     elements = x.reshape(batch * depth, kd, height, kh, width, kw, channels)
     maxima = values.reshape(batch * depth, 1, height, 1, width, 1, channels)
-    count = g.window.elements
-    dtype = _signed(count + kw)
-    unsigned = TRAITS[dtype].unsigned
-    row = _largest(elements == repeated(maxima, elements.shape), mx.arange(kd * kh, 0, -1))
-    column = mx.arange(count, count + kw, dtype=dtype)
-    offsets = _sum(row, -kw, column).min(axis=5).view(unsigned)
+    offsets = _first(elements == repeated(maxima, elements.shape))
     if is_float(x.dtype):
-        row = _largest(elements != elements, mx.arange(1, kd * kh + 1))
-        column = mx.arange(-kw, 0, dtype=dtype)
-        last_nan = _sum(row, kw, column).max(axis=5).view(unsigned)
-        # Without a NaN this wraps to a large number. With one, no element equals the maximum, so that
-        # the other offset is the number of elements or more.
-        offsets = mx.minimum(offsets, last_nan)
+        # One of the two numbers is too large: a NaN is not equal to itself.
+        offsets = mx.minimum(offsets, _last(elements != elements))
     return offsets.reshape(values.shape)
+
+
+def _first(hits: mx.array) -> mx.array:
+    """The offset of the first True in each window; too large a number if there is none.
+
+    ``hits`` has the axes (outer, depth in the window, row, row in the window, column, column in the
+    window, channel).
+    """
+    _, kd, _, kh, _, kw, _ = hits.shape
+    count = kd * kh * kw
+    column = mx.arange(count, count + kw, dtype=_signed(count + kw))
+    row = _largest(hits, mx.arange(kd * kh, 0, -1))  # rows from it to the end of the window
+    return _unsigned(_sum(row, -kw, column).min(axis=5))
+
+
+def _last(hits: mx.array) -> mx.array:
+    """Like ``_first``, the offset of the last True."""
+    _, kd, _, kh, _, kw, _ = hits.shape
+    column = mx.arange(-kw, 0, dtype=_signed(kd * kh * kw + kw))
+    row = _largest(hits, mx.arange(1, kd * kh + 1))  # the offset of the row plus 1
+    return _unsigned(_sum(row, kw, column).max(axis=5))
 
 
 def _largest(hits: mx.array, number: mx.array) -> mx.array:
     """The largest ``number`` of a row with True in each column of a window, or 0.
 
-    ``hits`` has the axes (outer, depth in the window, row, row in the window, column, column in the
-    window, channel). ``number`` has an element for each row of a window.
+    ``number`` has an element for each row of a window.
     """
     dtype = _signed(number.size)
     number = number.astype(dtype).reshape(1, hits.shape[1], 1, hits.shape[3], 1, 1, 1)
@@ -107,3 +120,8 @@ def _sum(row: mx.array, factor: int, column: mx.array) -> mx.array:
 def _signed(largest: int) -> mx.Dtype:
     """The narrowest signed dtype for numbers up to ``largest``."""
     return TRAITS[narrowest(2 * largest)].signed
+
+
+def _unsigned(x: mx.array) -> mx.array:
+    """A view in which negative numbers are large ones."""
+    return x.view(TRAITS[x.dtype].unsigned)

@@ -87,7 +87,7 @@ def _reduction(shape: tuple[int, ...], axes: tuple[tuple[int, int, int], ...]) -
 def _parts(
     batch: int, size: Sequence[int], axes: Sequence[tuple[int, int, int]]
 ) -> tuple[list[int], dict[int, int]]:
-    """The lengths of the axes B, D, H, W after splitting and merging, and the kernels of reduced ones."""
+    """The lengths of the axes after splitting and merging, and the kernels of reduced ones."""
     parts = [batch]
     kernels: dict[int, int] = {}
     for length, (kernel, stride, count) in zip(size, axes):
