@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def description(runs: list[dict[str, Any]], *packages: str) -> str:
+def description(runs: list[Run], packages: Sequence[str]) -> str:
     """The machine of some runs of one benchmark, in words."""
     facts = runs[-1]["machine"]
     versions = ", ".join(f"{name} {facts['versions'][name]}" for name in packages)

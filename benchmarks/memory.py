@@ -64,7 +64,7 @@ def table(runs: list[harness.Run]) -> str:
         [NAMES[name], *(f"{r['resident'] / 1e6:.0f} / {r['allocated'] / 1e6:.0f}" for r in uses.values())]
         for name, uses in found.items()
     ]
-    return f"{harness.table(['decoder', *INPUTS], lines)}\n\n{harness.description(runs, 'mlx')}"
+    return f"{harness.table(['decoder', *INPUTS], lines)}\n\n{harness.description(runs, ('mlx',))}"
 
 
 TABLES = {"table": table}

@@ -1,6 +1,6 @@
 """Compare max pooling in this library with max pooling in mlx.nn: layers and whole training steps.
 
-    python benchmarks/mlx_nn.py            measure and print the tables (about 3 minutes)
+    python benchmarks/mlx_nn.py            measure and print the tables (about 4 minutes)
     python benchmarks/mlx_nn.py --store    the same, and store the run beside the last one
 
 The pages show the last two stored runs, of each row the one with the smaller ratio. The runs must be
@@ -13,6 +13,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -40,10 +41,16 @@ class Case(NamedTuple):
 
 
 def training(shape: tuple[int, ...], kernel: int, stride: int, dtype: mx.Dtype = mx.float32) -> Case:
-    """A pool of a network in training; windows of odd length have padding."""
+    """A pool of a network in training; overlapping windows of odd length have padding."""
     name = "x".join(map(str, shape)) + f", {'x'.join([str(kernel)] * (len(shape) - 2))}/{stride}"
     name += "" if dtype == mx.float32 else f", {str(dtype).rpartition('.')[2]}"
-    return Case(name, shape, (kernel, stride, kernel // 2 if kernel % 2 else 0), dtype)
+    has_padding = kernel % 2 == 1 and stride < kernel
+    return Case(name, shape, (kernel, stride, kernel // 2 if has_padding else 0), dtype)
+
+
+def side_by_side(*shape: int, kernel: int, dtype: mx.Dtype = mx.float32) -> Case:
+    """A pool whose stride is its kernel size."""
+    return training(shape, kernel, kernel, dtype)
 
 
 STAGES = [(8, 112, 112, 64), (8, 56, 56, 128), (16, 28, 28, 256), (32, 14, 14, 512)]
@@ -70,11 +77,35 @@ TRAINING = [
     training((4, 48, 48, 48, 16), 2, 2),
     training((2, 32, 32, 32, 32), 3, 2),
 ]
+SIDE_BY_SIDE = [
+    side_by_side(8, 111, 111, 64, kernel=3),
+    side_by_side(8, 111, 111, 3, kernel=3),
+    side_by_side(8, 112, 112, 64, kernel=4),
+    side_by_side(16, 28, 28, 256, kernel=4),
+    side_by_side(8, 112, 112, 64, kernel=4, dtype=mx.bfloat16),
+    side_by_side(8, 112, 112, 64, kernel=7),
+    side_by_side(2, 112, 112, 256, kernel=7),
+    side_by_side(8, 112, 112, 3, kernel=7),
+    side_by_side(4, 110, 110, 64, kernel=10),
+    side_by_side(4, 60, 60, 3, kernel=10),
+    side_by_side(4, 119, 119, 64, kernel=17),
+    side_by_side(4, 124, 124, 64, kernel=31),
+    side_by_side(8, 4095, 64, kernel=3),
+    side_by_side(8, 4096, 64, kernel=4),
+    side_by_side(4, 4096, 128, kernel=4),
+    side_by_side(8, 4096, 64, kernel=16),
+    side_by_side(2, 33, 33, 33, 32, kernel=3),
+    side_by_side(2, 32, 32, 32, 32, kernel=4),
+    side_by_side(2, 32, 32, 32, 32, kernel=8),
+]
+CASES = {case.name: case for case in [*TRAINING, *SIDE_BY_SIDE]}
 MEASURES = {
     "forward": lambda pool: pool.eval(),
     "forward and gradient": lambda pool: mx.value_and_grad(lambda x: pool.train()(x).square().sum()),
 }
 HEADINGS = ("forward", "training")
+SLOWER = 1.05  # times the time of mlx.nn, from which the page names a row
+SHORTEST = 5e-4  # seconds: shorter calls are mostly overhead
 # Rows of the other tables
 MEMORY = [
     "8x112x112x64, 2x2/2",
@@ -85,8 +116,12 @@ MEMORY = [
     "8x224x224x3, 2x2/2",
     "8x112x112x3, 3x3/2",
     "2x32x32x32x32, 2x2x2/2",
+    "8x112x112x64, 7x7/7",
+    "8x112x112x3, 7x7/7",
+    "4x119x119x64, 17x17/17",
+    "8x4096x64, 4/4",
 ]
-BUILT = [training(STAGES[2], 2, 2), training(STAGES[2], 3, 2)]
+BUILT = [training(STAGES[2], *window) for window in ((2, 2), (3, 2), (4, 4))]
 NAMES = {
     "sppf": "SPPF block of YOLOv5",
     "googlenet": "GoogLeNet",
@@ -111,20 +146,24 @@ def measured(case: Case) -> dict[str, Any]:
 
 
 def built(case: Case) -> dict[str, Any]:
-    """Times to build a call, without evaluation.
+    """Times to build a call, without evaluation: of a forward pass, and with its gradient.
 
     An operation of 25 MB before each call empties the processor's caches, as the layers of a network do.
     """
-    x, other, pools = mx.zeros(case.shape), mx.zeros(25_000_000 // 4), case.pools()
-    times: dict[str, list[harness.Times]] = {"ours": [], "mlx.nn": []}
-    for _ in range(300):
-        for who, pool in pools.items():
-            mx.eval(x, other + 1)
-            start, cpu_start = time.perf_counter(), time.process_time()
-            result = pool(x)
-            times[who].append([time.perf_counter() - start, time.process_time() - cpu_start])
-            del result
-    return {"case": case.name, "build": {who: _report.medians(each) for who, each in times.items()}}
+    x, other = mx.zeros(case.shape), mx.zeros(25_000_000 // 4)
+    row: dict[str, Any] = {"case": case.name}
+    for measure, of in MEASURES.items():
+        functions = {who: of(pool) for who, pool in case.pools().items()}
+        times: dict[str, list[harness.Times]] = {who: [] for who in functions}
+        for _ in range(200):
+            for who, function in functions.items():
+                mx.eval(x, other + 1)
+                start, cpu_start = time.perf_counter(), time.process_time()
+                result = function(x)
+                times[who].append([time.perf_counter() - start, time.process_time() - cpu_start])
+                del result
+        row[f"build, {measure}"] = {who: _report.medians(each) for who, each in times.items()}
+    return row
 
 
 def peak(run: Callable[[], Any]) -> float:
@@ -160,7 +199,7 @@ def trained(name: str) -> dict[str, Any]:
 
 def measure_all() -> list[dict[str, Any]]:
     """The rows of all tables."""
-    return [*map(measured, TRAINING), *map(trained, networks.MODELS), *map(built, BUILT)]
+    return [*map(measured, CASES.values()), *map(trained, networks.MODELS), *map(built, BUILT)]
 
 
 def ratio(row: dict[str, Any], measure: str) -> float:
@@ -183,9 +222,9 @@ def both_times(row: dict[str, Any], measure: str) -> str:
     return " / ".join(f"{time:.{max(0, 2 - math.floor(math.log10(time)))}f}" for time in times)
 
 
-def times_table(runs: list[dict[str, Any]]) -> str:
+def times_table(runs: list[harness.Run], cases: list[Case]) -> str:
     """Speed-ups and times of the layers."""
-    lines = {row["case"]: [row["case"]] for row in runs[-1]["rows"] if "input" in row}
+    lines = {case.name: [case.name] for case in cases}
     for measure in MEASURES:
         found = {row["case"]: row for row in confirmed(runs, measure)}
         for name, line in lines.items():
@@ -195,13 +234,44 @@ def times_table(runs: list[dict[str, Any]]) -> str:
     return harness.table(["input, window", *HEADINGS], list(lines.values()))
 
 
-def build_table(runs: list[dict[str, Any]]) -> str:
+def slower_rows(runs: list[harness.Run]) -> str:
+    """Sentences about training: rows slower than mlx.nn, and the mean without overlap."""
+    separate, slower = [], []
+    for row in confirmed(runs, "forward and gradient"):
+        relative = 1 / ratio(row, "forward and gradient")
+        kernel, stride, _ = CASES[row["case"]].window
+        is_long = row["forward and gradient"]["mlx.nn"][0] >= SHORTEST
+        if is_long and stride >= kernel:
+            separate.append(relative)
+        if relative > SLOWER:
+            slower.append(f"`{row['case']}` ({relative:.2f})")
+    names = ", ".join(slower) or "none"
+    text = f"In training, more than {SLOWER} times the time of `mlx.nn`: {names}."
+    if separate:
+        mean, most = statistics.geometric_mean(separate), max(separate)
+        text += (
+            f" Windows without overlap, calls of {1e3 * SHORTEST:g} ms or more: geometric mean "
+            f"{mean:.2f}, highest {most:.2f}."
+        )
+    return text
+
+
+def build_table(runs: list[harness.Run]) -> str:
     """Times to build a call."""
-    lines = []
-    for row in confirmed(runs, "build"):
-        theirs, ours = (1e6 * row["build"][who][0] for who in ("mlx.nn", "ours"))
-        lines.append([row["case"], f"{theirs:.0f} / {ours:.0f}", f"{ours / theirs:.1f}"])
-    return harness.table(["input, window", "µs", "ratio"], lines)
+    lines: dict[str, list[str]] = {case.name: [case.name] for case in BUILT}
+    for measure in MEASURES:
+        found = {row["case"]: row for row in confirmed(runs, f"build, {measure}")}
+        for name, line in lines.items():
+            row = found.get(name)
+            line += build_cells(row[f"build, {measure}"]) if row else ["machine busy", "-"]
+    header = [cell for heading in HEADINGS for cell in (f"{heading}, µs", "ratio")]
+    return harness.table(["input, window", *header], list(lines.values()))
+
+
+def build_cells(times: dict[str, harness.Times]) -> list[str]:
+    """The microseconds of mlx.nn and of this library, and their ratio."""
+    theirs, ours = (1e6 * times[who][0] for who in ("mlx.nn", "ours"))
+    return [f"{theirs:.0f} / {ours:.0f}", f"{ours / theirs:.1f}"]
 
 
 def memory_table(runs: list[dict[str, Any]]) -> str:
@@ -226,8 +296,15 @@ def steps_table(runs: list[dict[str, Any]]) -> str:
     return harness.table(["block or network, input", "pools", "step"], lines)
 
 
-TABLES = {"times": times_table, "build": build_table, "steps": steps_table, "memory": memory_table}
-TABLES |= {"machine": lambda runs: harness.description(runs, "mlx")}
+TABLES = {
+    "machine": partial(harness.description, packages=("mlx",)),
+    "times": partial(times_table, cases=TRAINING),
+    "side_by_side": partial(times_table, cases=SIDE_BY_SIDE),
+    "slower": slower_rows,
+    "build": build_table,
+    "steps": steps_table,
+    "memory": memory_table,
+}
 
 
 if __name__ == "__main__":

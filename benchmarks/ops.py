@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 # Otherwise PyTorch's idle threads spin on the core that the next measurement needs.
@@ -123,19 +123,26 @@ def ratio(row: dict[str, Any], ours: str, theirs: str) -> float:
     return statistics.geometric_mean(torch[0] / mlx[0] for mlx, torch in pairs)
 
 
+def cell(rows: Sequence[dict[str, Any]], theirs: str) -> str:
+    """The speed-up over one kind of tensor with each index format: the smaller one of the runs."""
+    cells = []
+    for ours in FORMATS:
+        found = [ratio(row, ours, theirs) for row in rows]
+        is_busy = any(map(math.isnan, found))
+        cells.append("machine busy" if is_busy else harness.factor(min(found)))
+    return " / ".join(cells)
+
+
 def table(runs: list[harness.Run]) -> str:
-    """The speed-ups with each index format: the smaller one of the runs."""
+    """The speed-ups, with a row for each operation and window."""
     columns = [name for name in runs[-1]["rows"][0]["seconds"] if ", " in name]
     lines = []
     for rows in zip(*(run["rows"] for run in runs)):
-        lines.append([f"{rows[0]['operation']}, {rows[0]['window']}"])
-        for column in columns:
-            found = [[ratio(row, ours, column) for row in rows] for ours in FORMATS]
-            cells = ["machine busy" if any(map(math.isnan, r)) else harness.factor(min(r)) for r in found]
-            lines[-1].append(" / ".join(cells))
+        name = f"{rows[0]['operation']}, {rows[0]['window']}"
+        lines.append([name, *(cell(rows, column) for column in columns)])
     layouts = [column.removesuffix(", cpu").replace("channels_last", "NHWC") for column in columns]
     found = harness.table(["operation, window", *layouts], lines)
-    return f"{found}\n\n{harness.description(runs, 'mlx', 'torch')}"
+    return f"{found}\n\n{harness.description(runs, ('mlx', 'torch'))}"
 
 
 def measure_all() -> list[dict[str, Any]]:

@@ -123,6 +123,41 @@ def test_the_limit_of_free_buffers_is_raised_and_never_lowered(before, expected)
         mx.set_cache_limit(original)
 
 
+@pytest.fixture
+def comparison():
+    """The module ``mlx_nn``, which raises the limit of free buffers when it is imported."""
+    limit = mx.set_cache_limit(2**25)
+    import mlx_nn
+
+    mx.set_cache_limit(limit)
+    return mlx_nn
+
+
+def test_the_page_names_rows_in_which_mlx_nn_is_faster(comparison):
+    """Of two runs the slower one counts; rows of a busy machine do not."""
+
+    def run(*ratios: float) -> dict:
+        rows = []
+        for name, ratio in zip(("8x112x112x64, 2x2/2", "8x4096x64, 4/4", "1x8x8x8, 2x2/2"), ratios):
+            times = {"ours": [0.001 * ratio] * 2, "mlx.nn": [0.001] * 2}
+            rows.append({"case": name, "forward and gradient": times})
+        return {"rows": rows}
+
+    runs = [run(0.8, 1.04, 1), run(0.5, 1.25, 1)]
+    said = comparison.TABLES["slower"](runs)
+    assert " 1.05 times the time of `mlx.nn`: `8x4096x64, 4/4` (1.25). " in said
+    assert said.endswith("calls of 0.5 ms or more: geometric mean 1.00, highest 1.25.")
+    runs[1]["rows"][1]["forward and gradient"]["ours"][1] /= 2  # half of the time was other work
+    said = comparison.TABLES["slower"](runs)
+    assert ": none. " in said
+    assert said.endswith("geometric mean 0.89, highest 1.00.")
+
+
+def test_windows_of_the_comparison_have_padding_only_if_they_overlap(comparison):
+    windows = {(name.rpartition(", ")[2], case.window) for name, case in comparison.CASES.items()}
+    assert {("3x3/2", (3, 2, 1)), ("3x3/3", (3, 3, 0)), ("31x31/31", (31, 31, 0))} < windows
+
+
 def test_forward_runs_in_eval_mode_and_the_gradient_in_training_mode():
     modes: list[bool] = []
     call = lambda layer, x: modes.append(layer.training) or x

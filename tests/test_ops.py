@@ -144,31 +144,68 @@ def test_a_large_step_along_an_axis_whose_rows_are_all_inside():
     assert indices.flatten().tolist() == [row * width + column for row in (1, 2) for column in columns]
 
 
-SIDE_BY_SIDE = [  # shape and kernel: with many channels and few, codes of 8 and of 16 bits, a remainder
+# Shape and kernel: windows side by side with few channels and many, some with a remainder
+SIDE_BY_SIDE = [
     ((2, 33, 64), 4),
     ((2, 33, 3), 5),
     ((1, 9, 9, 64), 2),
     ((2, 13, 16, 65), (3, 5)),
-    ((2, 13, 16, 3), (3, 5)),
-    ((1, 40, 26, 64), 13),
+    ((2, 13, 16, 3), (5, 1)),
+    ((2, 3, 16, 3), (1, 5)),
     ((1, 40, 26, 2), (20, 13)),
-    ((1, 4, 7, 6, 64), (2, 3, 3)),
-    ((1, 4, 7, 6, 3), (2, 3, 3)),
+    ((2, 4, 7, 6, 64), (2, 3, 3)),
+    ((2, 4, 7, 6, 3), (4, 1, 3)),
 ]
 
 
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.float64], ids=str)
+@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.float64, mx.int32], ids=str)
 @pytest.mark.parametrize(("shape", "kernel"), SIDE_BY_SIDE)
 def test_gradients_of_windows_side_by_side_are_those_of_a_pool_with_indices(shape, kernel, dtype):
     random = np.random.default_rng(0)
     numbers = np.array([0, -0.0, 1, 2, np.inf, -np.inf, np.nan])
+    if dtype == mx.int32:
+        numbers = np.array([0, -(2**31), 1, 2, 2**31 - 1, -1, 2])
     x = random.choice(numbers, shape, p=[0.2, 0.2, 0.2, 0.1, 0.01, 0.19, 0.1])
     x = mx.array(x, dtype)
     pool = getattr(mlx_unpool, f"max_pool{len(shape) - 2}d")
-    cotangent = mx.array(random.normal(size=pool(x, kernel).shape), dtype)
+    cotangent = mx.array(random.integers(-99, 99, pool(x, kernel).shape), dtype)
     (gradient,) = mx.vjp(lambda x: pool(x, kernel), [x], [cotangent])[1]
     (expected,) = mx.vjp(lambda x: pool(x, kernel, return_indices=True)[0], [x], [cotangent])[1]
     assert mx.array_equal(gradient, expected)
+
+
+# On both sides of the largest number of rows, columns and elements that a dtype can count
+LIMITS = [(rows, 1) for rows in (127, 128, 255, 256, 257)]
+LIMITS += [(1, columns) for columns in (127, 128, 255, 256, 257)]
+LIMITS += [(9, 14), (10, 12), (127, 2), (128, 2), (2, 60), (2, 127)]
+LIMITS += [(181, 180), (182, 181), (257, 256)]
+
+
+@pytest.mark.parametrize("kernel", LIMITS, ids=str)
+def test_the_gradient_finds_the_first_and_the_last_element_of_a_long_window(kernel):
+    count = kernel[0] * kernel[1]
+    number = mx.tile(mx.arange(count).reshape(1, *kernel, 1), (1, 2, 1, 1))
+    pool_gradient = mx.grad(lambda x: mlx_unpool.max_pool2d(x, kernel).sum())
+    for place in (0, 1, count // 2, count - 2, count - 1):
+        one, until, since = number == place, number <= place, number >= place
+        for x in (
+            mx.where(one, 1.0, 0.0),
+            mx.where(since, 1.0, 0.0),  # the first of equal maxima
+            mx.where(until, mx.nan, mx.inf),  # the last NaN
+            mx.where(one, mx.nan, 1.0),
+        ):
+            assert mx.array_equal(pool_gradient(x), one), place
+
+
+@pytest.mark.parametrize(("dtype", "count"), [(mx.float16, 2500), (mx.bfloat16, 600)], ids=str)
+def test_sums_of_16_bit_gradients_are_rounded_once(dtype, count):
+    """Sums of ones in these dtypes end at 2048 and 256."""
+    x = (mx.arange(2 * count - 1) == count - 1).astype(dtype).reshape(1, -1, 1)
+    for return_indices in (False, True):
+        pool = mlx_unpool.MaxPool1d(count, 1, return_indices=return_indices)
+        values = lambda x, p=pool: p(x)[0] if p.return_indices else p(x)
+        _, (gradient,) = mx.vjp(values, [x], [mx.ones((1, count, 1), dtype)])
+        assert mx.array_equal(gradient, count * x)
 
 
 def test_the_gradient_of_2x2_windows_needs_no_scatter():
@@ -216,6 +253,10 @@ def indices_of(kind: str, *arguments, **options) -> mx.array:
     return getattr(mlx_unpool, f"{kind}max_pool2d")(*arguments, return_indices=True, **options)[1]
 
 
+def gradient(kernel: int, stride: int) -> mx.array:
+    return mx.grad(lambda x: mlx_unpool.max_pool2d(x, kernel, stride).sum())(X)
+
+
 X, LINE = mx.zeros((2, 12, 9, 64)), mx.ones((1, 10, 1, 1))
 OUTSIDE = LINE, (2**21, 1), 1, (2**20, 0)  # windows of two million elements, of which at most ten are inside
 FAR_PADDING = mx.ones((1, 5, 1, 1)), (2, 1), (2**29, 1), (2**30, 0)
@@ -225,6 +266,7 @@ FEWER = {  # a function of two calls, and how many times as many operations the 
     "adaptive": (lambda: (indices_of("adaptive_", X, (4, 3)), indices_of("", X, 3)), 1),
     "overlapping": (lambda: (indices_of("adaptive_", X, (11, 4)), indices_of("", X, (2, 3), (1, 2))), 1),
     "outside": (lambda: (indices_of("", *OUTSIDE), indices_of("", LINE, (21, 1), 1, (10, 0))), 2),
+    "the gradient of long windows": (lambda: (gradient(9, 9), gradient(3, 3)), 1),
 }
 
 
@@ -320,6 +362,7 @@ COMPILED = [
     (lambda x: mlx_unpool.max_pool2d(x, 2, return_indices=True), 0),
     (unpool_overlapping, 0),
     (mx.grad(lambda x: mlx_unpool.max_pool2d(x, 3, 2, 1).sum()), 2),  # source and library
+    (mx.grad(lambda x: mlx_unpool.max_pool2d(x, 5).sum()), 0),
     (lambda x: mlx_unpool.adaptive_max_pool2d(x, 7, return_indices=True), 4),
 ]
 

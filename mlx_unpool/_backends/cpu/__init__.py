@@ -26,7 +26,7 @@ from ..._types import TRAITS, Rule, is_float, is_window
 from .arrays import added, along, constant, narrowest, unfused
 from .axes import axes_of
 from .maxima import Maxima, irregular_windows, separate_windows, windows
-from .offsets import by_codes, by_elements, has_codes, has_few_elements
+from .offsets import offsets_of
 from .padding import rows_of_windows, used_rows
 from .positions import are_tiles, checked, of_pool, origins, plane_of, put, scatter_to_tiles, take, take_last
 from .values import applied, one_reduction, pooled_values
@@ -95,11 +95,10 @@ class Ops:
         self, values: mx.array, source: Sequence[mx.array], g: Geometry, index_dtype: mx.Dtype
     ) -> mx.array:
         """See ``Backend``."""
-        x = source[0]
-        if has_codes(g, x):
-            return by_codes(values, x, g).astype(index_dtype)
-        if has_few_elements(g):
-            return by_elements(values, x, g)
+        if is_window(index_dtype):
+            offsets = offsets_of(values, source[0], g)
+            if offsets is not None:
+                return offsets.astype(index_dtype)
         return self.pool(source, g, index_dtype)[1]
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
@@ -148,9 +147,8 @@ def _maxima(elements: Maxima, g: WindowGeometry, steps: Triple) -> Maxima:
             row, shift = (along(number, x) for x in rows_of_windows(axis))
             elements = elements.gathered(number, row)
             stride, dilation = axis.used, 1
-        most = axis.before + axis.after
-        if shift is not None and most:
-            elements = elements.shifted(shift, most, step)
+        if shift is not None:
+            elements = elements.shifted(shift, axis.before + axis.after, step)
         elements = windows(elements, number, axis.used, stride, dilation, axis.count, step)
     return elements
 

@@ -69,7 +69,7 @@ class Maxima(NamedTuple):
         """The same maxima with ``shift`` steps, an array of numbers up to ``most``, added to the offsets."""
         largest = self.largest + most * step
         shift = _astype(shift, narrowest(largest))
-        if step > 1:
+        if step > 1 and most > 0:  # shifts of 0 may have a dtype that cannot represent the step
             shift = unfused(shift * repeated(constant(step, shift.dtype), shift.shape))
         if self.offsets is not None:
             shift = added(_astype(self.offsets, shift.dtype), repeated(shift, self.values.shape))
@@ -119,19 +119,30 @@ def windows(
     """
     if kernel >= _SEPARATE_KERNEL and (count == 1 or (stride == kernel and dilation == 1)):
         return separate_windows(sets, axis, kernel, dilation, count, step)
-    # If all windows start at an even element, only every other element starts a pair.
-    apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
-    pairs = ((kernel // 2 - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
-    if kernel > 3 and (kernel >= 32 or pairs <= kernel // 2 * count):
-        twice = sets.rows(axis, 0, apart, pairs).merge(sets.rows(axis, dilation, apart, pairs).plus(step))
+    apart, pairs = _pairs(kernel, stride, dilation, count)
+    if pairs:
+        first, second = (sets.rows(axis, start, apart, pairs) for start in (0, dilation))
+        twice = first.merge(second.plus(step))
+        # The distances between windows and between the pairs of a window, in rows of ``twice``
         steps = (stride, 2 * dilation) if apart == 1 else (stride // apart, 1)
-        result, done = windows(twice, axis, kernel // 2, *steps, count, 2 * step), kernel // 2 * 2
+        result = windows(twice, axis, kernel // 2, *steps, count, 2 * step)
+        done = kernel // 2 * 2
     else:
         result, done = sets.rows(axis, 0, stride, count), 1
     for number in range(done, kernel):
         later = sets.rows(axis, number * dilation, stride, count).plus(number * step)
         result = result.map(unfused).merge(later)
     return result
+
+
+def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, int]:
+    """The distance between pairs of elements, and their number; (1, 0) if pairs save no work."""
+    # If all windows start at an even element, only every other element starts a pair.
+    apart = 2 * dilation if stride % (2 * dilation) == 0 else 1
+    half = kernel // 2
+    pairs = ((half - 1) * 2 * dilation + (count - 1) * stride) // apart + 1
+    saves_work = kernel > 3 and (kernel >= 32 or pairs <= half * count)
+    return (apart, pairs) if saves_work else (1, 0)
 
 
 def separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int) -> Maxima:

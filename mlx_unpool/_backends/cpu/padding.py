@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from ..._geometry import WindowGeometry
 from ..._types import LARGEST_AXIS
-from .arrays import added, along, constant, gathered, position_dtype
+from .arrays import added, along, constant, gathered, position_dtype, rows
 from .axes import Axis, axes_of
 
 
@@ -26,13 +26,18 @@ def used_rows(
     added to make it non-negative. None for an axis whose rows are all inside. Sparse axes and
     those in ``kept`` keep all their rows.
     """
-    kept = [keep or axis.is_inside or axis.is_sparse for axis, keep in zip(axes_of(g), kept)]
-    axes = [None if keep else axis for axis, keep in zip(axes_of(g), kept)]
+    axes = [None if keep else _moved(axis) for axis, keep in zip(axes_of(g), kept)]
     if any(axis and axis.before + axis.after for axis in axes):
         return _clamped(x, axes)
-    if any(axes):
-        x = x[(slice(None), *(slice(axis.first, axis.stop) if axis else slice(None) for axis in axes))]
+    for number, axis in enumerate(axes):
+        if axis:
+            x = rows(x, number, axis.first, 1, axis.stop - axis.first)
     return x, [None] * 3
+
+
+def _moved(axis: Axis) -> Axis | None:
+    """The axis, or None if ``used_rows`` keeps its rows where they are."""
+    return None if axis.is_inside or axis.is_sparse else axis
 
 
 def _clamped(x: mx.array, axes: Sequence[Axis | None]) -> tuple[mx.array, list[mx.array | None]]:
@@ -42,12 +47,12 @@ def _clamped(x: mx.array, axes: Sequence[Axis | None]) -> tuple[mx.array, list[m
     shifts: list[mx.array | None] = []
     for number, (axis, length) in enumerate(zip(axes, x.shape[1:4])):
         pitch //= length
-        rows = mx.arange(0, length * pitch, pitch, dtype=dtype)
+        position = mx.arange(0, length * pitch, pitch, dtype=dtype)
         shifts.append(None)
         if axis:
             row, shift = _nearest_inside(axis)
-            rows, shifts[number] = mx.take(rows, row), along(number, shift)
-        source = added(source, along(number, rows))
+            position, shifts[number] = mx.take(position, row), along(number, shift)
+        source = added(source, along(number, position))
     return gathered(x, source), shifts
 
 

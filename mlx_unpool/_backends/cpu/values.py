@@ -13,7 +13,7 @@ first axis is reduced first, because its rows are the longest. Measured on an AM
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial, reduce
 from operator import itemgetter
 
@@ -70,24 +70,36 @@ def _reduction(shape: tuple[int, ...], axes: tuple[tuple[int, int, int], ...]) -
     For each row that it reduces MLX divides once per axis, so axes are merged where that needs no copy.
     """
     batch, *size, channels = shape
-    parts = [batch]  # the axes after splitting and merging
-    kernels: dict[int, int] = {}  # of the axes that are reduced
+    parts, kernels = _parts(batch, size, axes)
+    steps: Steps = []
+    covered = [stride * count for _, stride, count in axes]
+    if covered != size:
+        steps.append(itemgetter((slice(None), *map(slice, covered))))
+    steps.append(partial(mx.reshape, shape=(*parts, channels)))
+    used = [kernels.get(axis, length) for axis, length in enumerate(parts)]
+    if used != parts:
+        steps.append(itemgetter(tuple(map(slice, used))))
+    steps.append(partial(mx.max, axis=tuple(kernels)))
+    pooled = [count for *_, count in axes]
+    return [*steps, partial(mx.reshape, shape=(batch, *pooled, channels))]
+
+
+def _parts(
+    batch: int, size: Sequence[int], axes: Sequence[tuple[int, int, int]]
+) -> tuple[list[int], dict[int, int]]:
+    """The lengths of the axes after splitting and merging, and the kernels of reduced ones."""
+    parts = [batch]
+    kernels: dict[int, int] = {}
     for length, (kernel, stride, count) in zip(size, axes):
-        if len(parts) - 1 not in kernels and (stride * count == length or 1 in (count, parts[-1])):
+        is_free = len(parts) - 1 not in kernels  # the last part is not reduced
+        if is_free and (stride * count == length or 1 in (count, parts[-1])):
             parts[-1] *= count
         else:
             parts.append(count)
         if stride > 1:
             kernels[len(parts)] = kernel
             parts.append(stride)
-    steps: Steps = [partial(mx.reshape, shape=(*parts, channels)), partial(mx.max, axis=tuple(kernels))]
-    covered = [stride * count for _, stride, count in axes]
-    if covered != size:
-        steps.insert(0, itemgetter((slice(None), *map(slice, covered))))
-    used = [kernels.get(axis, length) for axis, length in enumerate(parts)]
-    if used != parts:
-        steps.insert(-1, itemgetter(tuple(map(slice, used))))
-    return [*steps, partial(mx.reshape, shape=(batch, *(count for *_, count in axes), channels))]
+    return parts, kernels
 
 
 def applied(steps: Steps, x: mx.array) -> mx.array:
