@@ -11,9 +11,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 from mlx_unpool_zoo import Model
-from mlx_unpool_zoo.batches import Pictures
-from mlx_unpool_zoo.commands.train import SPLITS
-from mlx_unpool_zoo.drawing import palette
+from mlx_unpool_zoo.batches import SPLITS, Pictures
+from mlx_unpool_zoo.classes import palette
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits, load_sample_image
 

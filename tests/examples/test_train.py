@@ -15,6 +15,7 @@ from helpers.masks import BLOCKS, COLOURS, TRUTH, TURNED, encoded, put, write
 from helpers.programs import call
 from helpers.small_models import randomised, small_model
 from mlx.utils import tree_flatten
+from mlx_unpool_zoo import runs
 from mlx_unpool_zoo.batches import Pictures
 from mlx_unpool_zoo.commands import train
 from mlx_unpool_zoo.commands.outputs import reserved
@@ -91,7 +92,7 @@ def test_a_model_that_does_not_fit_is_named_before_training(tmp_path):
     small_model("quicknat")[0].save_pretrained(tmp_path / "q")
     options = "--data", write(tmp_path / "d", [TRUTH] * 5), "--output", tmp_path / "out"
     for model, said in (
-        ("no/such", "--model must be segnet, enet, hair or"),
+        ("no/such", "--model must be segnet, enet, digits, hair or the folder of a model"),
         (tmp_path / "q", "--model must segment RGB images, unlike"),
     ):
         (line,) = call("train", *options, "--model", model, status=1).stderr.splitlines()
@@ -189,7 +190,10 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
     assert trained("--steps", 3) == [1]
     says = "pass --resume to continue its run, --overwrite to replace it, or another --output."
     assert refused() == f"{output / 'segnet'} exists: {says}"
-    assert refused("--model", "enet").startswith(f"{output / 'checkpoint.safetensors'} exists: ")
+    for more in ([], ["--overwrite"]):
+        line = refused("--model", "enet", *more)
+        assert line == f"{output / 'segnet'} is the model of another run: pass another --output."
+    assert refused("--resume", "--model", "enet").endswith("settings: model segnet, now enet")
     assert "--steps must be at least 3" in refused("--resume", "--steps", 2)
     assert refused("--resume", "--batch", 2).endswith(" with other settings: batch 1, now 2")
     with reserved("--output", output):
@@ -202,10 +206,10 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
     assert log["validation_miou"].tolist() == [0.5, 0.7, 0.6, 0.6, 0.65]
     assert (log["loss"] > 0).all()
     with monkeypatch.context() as patch:
-        patch.setattr(train, "loss_of", lambda model, x, *_: model(x).sum() * mx.nan)
+        patch.setattr(runs, "loss_of", lambda model, x, *_: model(x).sum() * mx.nan)
         line = refused("--steps", 9, "--resume")
         assert line.startswith("The loss or a parameter is not finite in step 6 (loss nan)")
-        patch.setattr(train, "loss_of", lambda model, *_: signal.raise_signal(signal.SIGINT) or mx.array(0.0))
+        patch.setattr(runs, "loss_of", lambda model, *_: signal.raise_signal(signal.SIGINT) or mx.array(0.0))
         said = call("train", *options, "--steps", 9, "--save-every", 4, "--resume", status=130).stdout
     assert f"step 6 of 9: loss 0.000. {output / 'segnet'}/ has the best model.\n" in said
     scores += [0.1]

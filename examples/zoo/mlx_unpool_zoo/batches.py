@@ -17,6 +17,8 @@ from .data.pictures import IGNORED
 from .metrics import boundary_f_score, confusion_matrix, iou
 from .model import Model
 
+SPLITS = ("train", "validation", "test")
+
 
 @dataclass
 class Pictures:
@@ -118,7 +120,7 @@ class Pictures:
         } | counted
 
 
-def check_crop(model: Model, crop: int | None) -> int:
+def check_crop(model: Model | type[Model], crop: int | None) -> int:
     """The number of which the sides of inputs are multiples. Raises ValueError if ``crop`` is none."""
     multiple = model.facts.multiple_of
     if crop and crop % multiple:

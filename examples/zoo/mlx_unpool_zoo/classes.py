@@ -6,6 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+# fmt: off
+PALETTE = (  # nearly black, then the colours of matplotlib's "tab20", strong ones first
+    (21, 21, 28), (31, 119, 180), (255, 127, 14), (44, 160, 44), (214, 39, 40),
+    (148, 103, 189), (140, 86, 75), (227, 119, 194), (127, 127, 127), (188, 189, 34),
+    (23, 190, 207), (174, 199, 232), (255, 187, 120), (152, 223, 138), (255, 152, 150),
+    (197, 176, 213), (196, 156, 148), (247, 182, 210), (199, 199, 199), (219, 219, 141),
+)
+# fmt: on
+
 
 def read_classes(path: str | Path) -> list[Any]:
     """Read a table of FastSurfer or FreeSurfer: a dict with ``name``, ``colour`` and ``label`` per class.
@@ -23,15 +32,38 @@ def read_classes(path: str | Path) -> list[Any]:
     return classes
 
 
-def is_background(entry: Any) -> bool:
-    """Whether a class is called "background" or "_background_", in any case."""
-    return entry["name"].strip(" _").lower() == "background"
+def palette(count: int) -> list[list[int]]:
+    """Distinct colours of classes; the first is nearly black.
+
+    For more than 20 classes they are those of Pascal VOC, in which the bits of a class index are
+    spread over the three colours, highest bits first.
+    """
+    if count > len(PALETTE):
+        return [voc_colour(index) for index in range(count)]
+    return [[*colour] for colour in PALETTE[:count]]
+
+
+def voc_colour(index: int) -> list[int]:
+    """The colour of a class of Pascal VOC."""
+    colour = [0, 0, 0]
+    for bit in range(24):
+        colour[bit % 3] |= (index >> bit & 1) << (7 - bit // 3)
+    return colour
 
 
 def not_drawn(classes: Sequence[Any]) -> int | None:
-    """The index of the class that is not drawn over pictures: the background, or 0 if that is its name."""
-    unnamed = [n for n, c in enumerate(classes) if c["name"] == "0" and c.get("label", n) == 0]
-    return next((n for n, c in enumerate(classes) if is_background(c)), next(iter(unnamed), None))
+    """The index of the class that is not drawn over pictures: the background, or else class 0.
+
+    The background is a class with this name, in any case and with any underscores around it. Class
+    0 has the label 0 and the name "0", as in a class file without names.
+    """
+    names = [entry["name"].strip(" _").lower() for entry in classes]
+    if "background" in names:
+        return names.index("background")
+    if "0" not in names:
+        return None
+    index = names.index("0")
+    return index if classes[index].get("label", index) == 0 else None
 
 
 _FOLDER = Path(__file__).parent

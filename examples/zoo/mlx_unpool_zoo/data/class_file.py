@@ -17,7 +17,7 @@ from typing import Any
 
 from mlx_unpool.porting.messages import cut
 
-from ..drawing import palette as distinct
+from ..classes import palette as distinct
 from .masks import COLOUR, Mask, text_of
 from .pictures import IGNORED
 
