@@ -76,7 +76,9 @@ def main() -> int:
     parser.add_argument("file", type=Path, help="file to write (.mlxfn)")
     shape = "shape of an input, such as 1 256 256 7; may be given several times"
     parser.add_argument("--shape", type=int, nargs="+", action="append", required=True, help=shape)
-    parser.add_argument("--device", choices=("cpu", "gpu"), help="device to export for (default: MLX's)")
+    parser.add_argument(
+        "--device", choices=("cpu", "gpu"), help="device to export for (default: MLX's)"
+    )
     arguments = parser.parse_args()
     check_output_file("file", arguments.file)
     if arguments.device:
@@ -84,10 +86,14 @@ def main() -> int:
     model = zoo.from_pretrained(arguments.model)
     far = export(model, [tuple(shape) for shape in arguments.shape], arguments.file)
     size = arguments.file.stat().st_size / 2**20
-    how = model.about.input
-    if ends := how.get("range") or ([0, how["white_level"]] if "white_level" in how else None):
-        print("Inputs: before the normalisation, {:g} to {:g} are 0 to 255, others clipped.".format(*ends))
-    print(f"{arguments.file}: {size:.1f} MiB, scores differ from the model's by {far:.0e} of their range.")
+    if "range" in model.about.input:
+        low, high = model.about.input["range"]
+        print(
+            f"Inputs: before the normalisation, {low:g} to {high:g} are 0 to 255, others clipped."
+        )
+    print(
+        f"{arguments.file}: {size:.1f} MiB, scores differ from the model's by {far:.0e} of their range."
+    )
     return 0
 
 

@@ -104,8 +104,7 @@ def test_a_model_that_does_not_fit_is_named_before_training(tmp_path):
 def test_a_trained_enet_gives_what_pytorch_gives_on_camvid(tmp_path):
     expected = np.load(ENET_CAMVID / "reference.npz")
     source, names = ENET_CAMVID / "best_model.pth", ("0001TP_006690", "0016E5_07959")
-    said = call("convert", "enet", source, tmp_path / "enet", "--input", "raw").stdout
-    assert "only prove the port" in said
+    call("convert", "enet", source, tmp_path / "enet", "--input", "raw")
     pictures = [ENET_CAMVID / f"{name}.png" for name in names]
     call("predict", tmp_path / "enet", *pictures, "--output", tmp_path / "classes.png")
     for name in names:

@@ -29,7 +29,11 @@ RESEARCH = "Not for clinical use. For research only; not approved as a medical d
 # BibTeX by key.
 CITATIONS = {
     text.split("{")[1].split(",")[0]: text
-    for text in Path(__file__).with_name("citations.bib").read_text(encoding="utf-8").strip().split("\n\n")
+    for text in Path(__file__)
+    .with_name("citations.bib")
+    .read_text(encoding="utf-8")
+    .strip()
+    .split("\n\n")
 }
 
 
@@ -59,12 +63,8 @@ class Input(TypedDict, total=False):
 
     normalisation: Normalisation | None
     side: PositiveInt  # larger images are scaled to this shorter side
-    range: Annotated[list[Finite], Field(min_length=2, max_length=2)]  # values that become black and white
-    white_level: Annotated[float, Field(gt=0, allow_inf_nan=False)]  # older models: the range starts at 0
-
-
-# Entries in models that were saved before version 0.1.0: texts, and facts of the network.
-RETIRED, RETIRED_INPUT = ("paper", "converter"), ("planes", "size", "multiple_of")
+    # Values of images of more than 8 bits that become black and white.
+    range: Annotated[list[Finite], Field(min_length=2, max_length=2)]
 
 
 class About(BaseModel):
@@ -77,7 +77,6 @@ class About(BaseModel):
             masks).
         plane: The orientation of slices: ``"axial"``, ``"coronal"``, ``"sagittal"`` or None.
         source: Where the weights are from.
-        base_model: The original model on the Hugging Face Hub, "owner/name".
         licence, licence_link, licence_text: The licence of the weights.
     """
 
@@ -87,7 +86,6 @@ class About(BaseModel):
     classes: list[Class] = []
     plane: Plane | None = None
     source: str = "unknown"
-    base_model: Annotated[str, Field(pattern=r"^([\w.-]+/[\w.-]+)?$")] = ""
     licence: str = "unknown"
     licence_link: str = ""
     licence_text: str = Field(default="", exclude=True)  # a separate file
@@ -116,7 +114,9 @@ class Facts:
     modalities: int = 0  # scans of a head in an input, of which slices may be channels
     # The authors' weights.
     names_of: str = ""  # their repository on GitHub, whose names of parameters are used
-    without_effect: frozenset[str] = frozenset()  # entries of configurations that do not affect the model
+    without_effect: frozenset[str] = (
+        frozenset()
+    )  # entries of configurations that do not affect the model
     published_classes: Mapping[int, list[Any]] = dataclasses.field(default_factory=dict)
 
 
@@ -162,12 +162,16 @@ class ConfigFile(BaseModel):
     about: dict[str, Any]
     quantization: dict[str, dict[str, Any]] = {}  # the arguments of each quantised layer
 
-    def entries_of_about(self) -> dict[str, Any]:
-        """The entries of ``about``, without those that are no longer used."""
-        entries = {name: value for name, value in self.about.items() if name not in RETIRED}
-        if isinstance(entries.get("input"), dict):
-            given = entries["input"].items()
-            entries["input"] = {name: value for name, value in given if name not in RETIRED_INPUT}
+    def entries_of_about(self, defaults: About) -> dict[str, Any]:
+        """The entries of ``about``, with the defaults of the network for those that are absent."""
+        entries = defaults.model_dump() | self.about
+        entries.pop("base_model", None)  # of older models
+        how = entries["input"]
+        if isinstance(how, dict):
+            how = defaults.input | how
+            if "white_level" in how:  # of older models
+                how.setdefault("range", [0, how.pop("white_level")])
+            entries["input"] = how
         return entries
 
 
@@ -198,8 +202,12 @@ def check_about(about: About, classes: int, channels: int) -> None:
     except ValidationError as error:
         raise ValueError(f"'about' is invalid: {in_one_line(error)}") from None
     if len(about.classes) not in (0, classes):
-        raise ValueError(f"'classes' must have 0 or {classes} entries but got {len(about.classes)}.")
+        raise ValueError(
+            f"'classes' must have 0 or {classes} entries but got {len(about.classes)}."
+        )
     normalisation: Any = about.input.get("normalisation") or {}
     for name in normalisation.keys() & {"mean", "std"}:
         if len(normalisation[name]) != channels:
-            raise ValueError(f"{name!r} must have {channels} entries but got {len(normalisation[name])}.")
+            raise ValueError(
+                f"{name!r} must have {channels} entries but got {len(normalisation[name])}."
+            )

@@ -39,7 +39,10 @@ class Pictures:
 
     def counts(self) -> np.ndarray:
         """The number of pixels (256) of each class index, and of those that are ignored."""
-        return sum((np.bincount(truth.ravel(), minlength=256) for _, truth in self.pairs), np.zeros(256, int))
+        return sum(
+            (np.bincount(truth.ravel(), minlength=256) for _, truth in self.pairs),
+            np.zeros(256, int),
+        )
 
     def counted(self) -> dict[str, Any]:
         """How many classes have pixels, how many pixels count, and the share of those that are ignored."""
@@ -53,7 +56,9 @@ class Pictures:
 
     def summary(self) -> str:
         """The number of images and a checksum of them and their masks."""
-        sum_of = functools.reduce(lambda crc, a: zlib.crc32(a.tobytes(), crc), chain(*self.pairs), 0)
+        sum_of = functools.reduce(
+            lambda crc, a: zlib.crc32(a.tobytes(), crc), chain(*self.pairs), 0
+        )
         return f"{len(self.pairs)} images with the checksum {sum_of:08x}"
 
     def class_weights(self) -> np.ndarray:
@@ -62,7 +67,9 @@ class Pictures:
         If ``weighted``, that of a class is ``1 / ln(1.02 + share)`` as in ENet's paper, otherwise 1.
         """
         counts = self.counts()
-        weights = 1 / np.log(1.02 + counts / counts[:IGNORED].sum()) if self.weighted else np.ones(256)
+        weights = (
+            1 / np.log(1.02 + counts / counts[:IGNORED].sum()) if self.weighted else np.ones(256)
+        )
         weights[IGNORED] = 0
         return weights.astype(np.float32)
 
@@ -79,7 +86,11 @@ class Pictures:
 
         Their side is that of :meth:`crop_of`. Smaller images are padded with ignored pixels.
         """
-        random, weights, side = np.random.default_rng(seed), self.class_weights(), self.crop_of(model, crop)
+        random, weights, side = (
+            np.random.default_rng(seed),
+            self.class_weights(),
+            self.crop_of(model, crop),
+        )
         while True:
             parts = []
             for number in random.choice(len(self.pairs), count, replace=len(self.pairs) < count):
@@ -107,7 +118,9 @@ class Pictures:
         counts = confusion_matrix(truth, prediction, len(self.classes))
         names = [entry["name"] for entry in self.classes]
         named = {
-            name: float(value) for name, value in zip(names, iou(counts), strict=True) if not np.isnan(value)
+            name: float(value)
+            for name, value in zip(names, iou(counts), strict=True)
+            if not np.isnan(value)
         }
         counted = self.counted()
         return {
@@ -131,5 +144,8 @@ def check_crop(model: Model | type[Model], crop: int | None) -> int:
 def stacked(planes: Sequence[np.ndarray]) -> np.ndarray:
     """Planes (H, W) of any sizes as one array, padded with ignored pixels."""
     size = np.max([plane.shape for plane in planes], axis=0)
-    padded = [np.pad(p, [(0, a - b) for a, b in zip(size, p.shape)], constant_values=IGNORED) for p in planes]
+    padded = [
+        np.pad(p, [(0, a - b) for a, b in zip(size, p.shape)], constant_values=IGNORED)
+        for p in planes
+    ]
     return np.stack(padded)

@@ -183,7 +183,8 @@ def state_of(model: nn.Module, optimizer: optim.Optimizer) -> dict[str, mx.array
     They are sorted, so that the checkpoints of a resumed run are the same files.
     """
     tree = {"model": model.parameters(), "optimizer": optimizer.state}
-    return dict(sorted(tree_flatten(tree)))
+    arrays = dict(tree_flatten(tree))
+    return {name: arrays[name] for name in sorted(arrays)}
 
 
 def save_checkpoint(
@@ -233,16 +234,13 @@ def resume(run: Run, model: nn.Module, optimizer: optim.Optimizer) -> None:
 
 def check_settings(run: Run, saved: dict[str, Any]) -> None:
     """Raise ValueError if a run has other settings than the one that it continues."""
-    differ = []
-    for name, value in sorted(run.settings.items()):
-        if saved.get(name) != value:
-            differ.append(f"{name} {saved.get(name)}, now {value}")
+    differ = [name for name, value in run.settings.items() if saved.get(name) != value]
     if not differ:
         return
+    listed = ", ".join(f"{name} {saved.get(name)}, now {run.settings[name]}" for name in differ)
     hint = ""
-    if saved.get("learning_rate") != run.settings.get("learning_rate"):
-        hint = ". For another rate, start from its model: --model FOLDER --output NEW"
-    listed = ", ".join(differ)
+    if {"learning_rate", "crop", "side"}.intersection(differ):
+        hint = ". To change it, start from its model: --model FOLDER --output NEW"
     raise ValueError(f"{run.checkpoint} was saved by a run with other settings: {listed}{hint}")
 
 

@@ -159,8 +159,7 @@ def model_of(arguments: Namespace, data: Pictures) -> zoo.Model:
     about: Any = model.about
     about.classes = data.classes
     about.input["side"] = arguments.side
-    for key in ("white_level", "range"):
-        about.input.pop(key, None)
+    about.input.pop("range", None)
     if data.record and data.record.ends:
         about.input["range"] = data.record.ends
     folders = " ".join(path.name for path in arguments.data)
