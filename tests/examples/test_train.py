@@ -13,7 +13,7 @@ import pytest
 from helpers.faults import contents
 from helpers.masks import BLOCKS, COLOURS, TRUTH, TURNED, encoded, put, write
 from helpers.programs import call
-from helpers.small_models import randomised, small_model
+from helpers.small_models import randomised, save_state, small_model, vgg16_state
 from mlx.utils import tree_flatten
 from mlx_unpool_zoo import runs
 from mlx_unpool_zoo.batches import Pictures
@@ -25,6 +25,7 @@ from mlx_unpool_zoo.enet import ENet
 from mlx_unpool_zoo.training import weighted_cross_entropy
 from PIL import Image
 
+TALL = BLOCKS.repeat(2, 0)[:32, :32]
 ROOT = Path(__file__).parents[2]
 # A published checkpoint, two pictures of CamVid, and the scores and classes of PyTorch for them.
 ENET_CAMVID = Path(os.environ.get("ENET_CAMVID", ROOT.parent / "shared" / "enet_camvid"))
@@ -158,6 +159,29 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
         assert np.array_equal(labels, again.predict(seen).repeat(2, 0).repeat(2, 1))
         assert np.array_equal(labels, again.predict(grey))
     assert drawing.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_segnet_starts_from_the_encoder_of_vgg16(tmp_path):
+    expected, state = vgg16_state()
+    source = save_state(tmp_path / "vgg16_bn.safetensors", state)
+    call("convert", "segnet", source, tmp_path / "start", "--config", "num_classes=3")
+    data = write(tmp_path / "data", [np.roll(TALL, n) for n in range(5)])
+    options = "--data", data, "--batch", 1, "--steps", 1, "--learning-rate", 1e-9
+    call("train", *options, "--model", tmp_path / "start", "--output", tmp_path / "out")
+    model = zoo.from_pretrained(tmp_path / "out" / "segnet")
+    found, wanted = (dict(tree_flatten(m.encoder)) for m in (model, expected))
+    weights = [name for name in wanted if name.endswith("conv.weight")]
+    assert len(weights) == 13
+    assert all(mx.allclose(found[name], wanted[name], atol=1e-6) for name in weights)
+
+
+def test_the_same_command_continues_a_run_of_another_network(tmp_path):
+    data = write(tmp_path / "data", [np.roll(BLOCKS, n) for n in range(5)])
+    command = "train", "--data", data, "--batch", 1, "--output", tmp_path / "out"
+    call(*command, "--steps", 1, "--model", "enet")
+    said = call(*command, "--steps", 2, "--resume").stdout
+    assert "Resuming after step 1 of 2." in said
+    assert [path.name for path in (tmp_path / "out").iterdir() if path.is_dir()] == ["enet"]
 
 
 def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import inspect
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -65,6 +65,11 @@ class Input(TypedDict, total=False):
     side: PositiveInt  # larger images are scaled to this shorter side
     # Values of images of more than 8 bits that become black and white.
     range: Annotated[list[Finite], Field(min_length=2, max_length=2)]
+
+
+# Entries of older models that are no longer used.
+RETIRED = {"base_model", "converter", "paper"}
+RETIRED_INPUT = {"multiple_of", "planes", "size", "white_level"}
 
 
 class About(BaseModel):
@@ -164,15 +169,18 @@ class ConfigFile(BaseModel):
 
     def entries_of_about(self, defaults: About) -> dict[str, Any]:
         """The entries of ``about``, with the defaults of the network for those that are absent."""
-        entries = defaults.model_dump() | self.about
-        entries.pop("base_model", None)  # of older models
-        how = entries["input"]
-        if isinstance(how, dict):
-            how = defaults.input | how
-            if "white_level" in how:  # of older models
-                how.setdefault("range", [0, how.pop("white_level")])
-            entries["input"] = how
+        entries = defaults.model_dump() | without(self.about, RETIRED)
+        given = entries["input"]
+        if isinstance(given, dict):
+            entries["input"] = defaults.input | without(given, RETIRED_INPUT)
+            if "white_level" in given:
+                entries["input"].setdefault("range", [0, given["white_level"]])
         return entries
+
+
+def without(entries: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
+    """Entries except those with some names."""
+    return {name: value for name, value in entries.items() if name not in names}
 
 
 def in_one_line(error: ValidationError) -> str:
