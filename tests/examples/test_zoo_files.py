@@ -153,7 +153,7 @@ def test_a_quantised_model_comes_back(tmp_path):
     assert mx.array_equal(again(x), model(x))
 
 
-@pytest.mark.parametrize("page", ["docs/zoo.md", "docs/fine_tuning.md"])
+@pytest.mark.parametrize("page", ["docs/zoo.md", "docs/fine_tuning.md", "docs/export.md"])
 def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
