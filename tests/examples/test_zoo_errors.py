@@ -354,6 +354,13 @@ def test_converting_other_weights_leaves_nothing(tmp_path):
         (line,) = call("convert", *options, status=1).stderr.splitlines()
         assert says in line
         assert sorted(tmp_path.iterdir()) == before
+    folder = tmp_path / "published"
+    folder.mkdir()
+    weights = save_state(folder / "model.safetensors", small_model("quicknat")[0])
+    before = weights.read_bytes()
+    (line,) = call("convert", "quicknat", weights, folder, status=1).stderr.splitlines()
+    assert line == f"{weights} would be replaced: pass another folder than {folder}."
+    assert weights.read_bytes() == before
     words.write_text("1 see pages 2 3\n4 name 5 6 7 0\n")
     assert zoo.read_classes(words) == [{"name": "name", "colour": [5, 6, 7], "label": 4}]
 

@@ -27,6 +27,7 @@ from .. import MODELS, Model, from_pytorch
 from ..about import IMAGENET, Plane, naming
 from ..checkpoints import read_checkpoint
 from ..classes import read_classes
+from ..saving import WEIGHTS
 from .command_line import parser_of
 
 
@@ -93,6 +94,13 @@ def hint_for(problem: str) -> str:
     return ""
 
 
+def check_folder(weights: Path, folder: Path) -> None:
+    """Raise ValueError if the new model would replace the file that is converted."""
+    written = folder / WEIGHTS
+    if written.exists() and weights.exists() and written.samefile(weights):
+        raise ValueError(f"{weights} would be replaced: pass another folder than {folder}.")
+
+
 def describe(model: Model, arguments: argparse.Namespace) -> None:
     """Set what the command line says about a model."""
     about = model.about
@@ -110,6 +118,7 @@ def describe(model: Model, arguments: argparse.Namespace) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command and return the exit status."""
     arguments = parse_arguments(words)
+    check_folder(arguments.weights, arguments.folder)
     mx.random.seed(0)  # for parameters that are not in the file
     model = converted(arguments)
     describe(model, arguments)
