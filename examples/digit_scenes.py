@@ -34,7 +34,10 @@ class DrawnScenes(Pictures):
         self, model: Model, count: int, seed: int, crop: int | None = None
     ) -> Iterator[tuple[mx.array, ...]]:
         """Endless batches of inputs, classes and weights."""
-        scenes, weights = Scenes("train", crop or 32, digits=(1, 2), seed=seed), self.class_weights()
+        scenes, weights = (
+            Scenes("train", crop or 32, digits=(1, 2), seed=seed),
+            self.class_weights(),
+        )
         while True:
             images, classes = scenes.batch(count)
             yield model.preprocess(images), mx.array(classes), mx.array(weights[classes])
@@ -114,7 +117,9 @@ class Scenes:
         crop = photograph[y + rows][:, x + rows]
         return crop[:, ::-1] if self.random.random() < 0.5 else crop
 
-    def _free_corner(self, pixels: int, taken: np.ndarray, tries: int = 20) -> tuple[int, int] | None:
+    def _free_corner(
+        self, pixels: int, taken: np.ndarray, tries: int = 20
+    ) -> tuple[int, int] | None:
         """A corner where a digit overlaps no other by more than two pixels."""
         for _ in range(tries):
             y, x = (int(v) for v in self.random.integers(0, self.size - pixels + 1, 2))

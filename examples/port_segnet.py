@@ -23,7 +23,9 @@ class TorchSegNet(torch.nn.Module):
         self.encoder = torch.nn.ModuleList([torch_block(3, 16), torch_block(16, 32)])
         self.pool = torch.nn.MaxPool2d(2, return_indices=True)
         self.unpool = torch.nn.MaxUnpool2d(2)
-        self.decoder = torch.nn.ModuleList([torch_block(32, 16), torch.nn.Conv2d(16, 5, 3, padding=1)])
+        self.decoder = torch.nn.ModuleList(
+            [torch_block(32, 16), torch.nn.Conv2d(16, 5, 3, padding=1)]
+        )
 
     def forward(self, x):  # (N, 3, 45, 61)
         stack = []

@@ -113,9 +113,11 @@ class Up(Branch):
 
 def dilated_stage() -> list[nn.Module]:
     """Eight bottlenecks with growing dilation."""
-    kinds: list[dict[str, Any]] = [{}, {"dilation": 2}, {"asymmetric": True}, {"dilation": 4}]
-    kinds += [{}, {"dilation": 8}, {"asymmetric": True}, {"dilation": 16}]
-    return [Bottleneck(128, **kind) for kind in kinds]
+    blocks: list[nn.Module] = []
+    for first, second in ((2, 4), (8, 16)):
+        blocks += [Bottleneck(128), Bottleneck(128, dilation=first)]
+        blocks += [Bottleneck(128, asymmetric=True), Bottleneck(128, dilation=second)]
+    return blocks
 
 
 class ENet(Model):

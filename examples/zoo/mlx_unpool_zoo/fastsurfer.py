@@ -29,7 +29,11 @@ WITHOUT_EFFECT = frozenset([
 # fmt: on
 # What the networks have in common.
 fastsurfer_facts = functools.partial(
-    Facts, names_of="Deep-MI/FastSurfer", notice=RESEARCH, modalities=1, without_effect=WITHOUT_EFFECT
+    Facts,
+    names_of="Deep-MI/FastSurfer",
+    notice=RESEARCH,
+    modalities=1,
+    without_effect=WITHOUT_EFFECT,
 )
 
 
@@ -89,7 +93,11 @@ class CompetitiveNetwork(Stages):
         kernel = config["kernel_h"], config["kernel_w"]
 
         def block(inputs: int = filters, start: str = "compete") -> CompetitiveBlock:
-            options: Any = {"stride": config["stride_conv"], "start": start, "convolutions": convolutions}
+            options: Any = {
+                "stride": config["stride_conv"],
+                "start": start,
+                "convolutions": convolutions,
+            }
             return CompetitiveBlock(inputs, filters, kernel, **options)
 
         self.add_blocks(block(inputs, "normalise"), block, block)
@@ -308,7 +316,9 @@ class HypVINN(FastSurferVINN):
             )
         self.mod_weights = mx.full((2,), 0.5)
 
-    def __call__(self, x: mx.array, scale_factor: Any = 1.0, weight_factor: Any = (0.5, 0.5)) -> mx.array:
+    def __call__(
+        self, x: mx.array, scale_factor: Any = 1.0, weight_factor: Any = (0.5, 0.5)
+    ) -> mx.array:
         """Class scores of slices at the resolution of the scan.
 
         Args:
@@ -358,7 +368,9 @@ def zoom(x: mx.array, scales: np.ndarray, target: Sequence[int]) -> tuple[mx.arr
         axes = [fitted(*axis) for axis in zip(x.shape[1:3], target, scale)]
         (rows, columns), (height, width), factors = zip(*axes)
         part = resize(part[:, :rows, :columns], (height, width))
-        parts.append(mx.pad(part, [(0, 0), (0, target[0] - height), (0, target[1] - width), (0, 0)]))
+        parts.append(
+            mx.pad(part, [(0, 0), (0, target[0] - height), (0, target[1] - width), (0, 0)])
+        )
         used.append(factors)
     return mx.concatenate(parts), np.resize(np.array(used, scales.dtype), scales.shape)
 

@@ -6,7 +6,11 @@ import numpy as np
 
 VOID = 255  # the number of pixels without a class
 # Scores for all classes together, and their names.
-SCORES = {"miou": "mean IoU", "boundary_f_score": "boundary F-score", "pixel_accuracy": "pixel accuracy"}
+SCORES = {
+    "miou": "mean IoU",
+    "boundary_f_score": "boundary F-score",
+    "pixel_accuracy": "pixel accuracy",
+}
 
 
 def confusion_matrix(truth: np.ndarray, prediction: np.ndarray, classes: int) -> np.ndarray:

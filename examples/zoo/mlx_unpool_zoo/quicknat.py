@@ -145,10 +145,14 @@ class QuickNAT(Stages):
 
         def block(inputs: int) -> DenseBlock:
             kernel = kernel_h, kernel_w
-            return DenseBlock(inputs, num_filters, kernel, stride_conv, se_block or "NONE", drop_out)
+            return DenseBlock(
+                inputs, num_filters, kernel, stride_conv, se_block or "NONE", drop_out
+            )
 
         # The published weights have unused squeeze and excitation parameters for the bottleneck.
-        self.add_blocks(block(num_channels), lambda: block(num_filters), lambda: block(2 * num_filters))
+        self.add_blocks(
+            block(num_channels), lambda: block(num_filters), lambda: block(2 * num_filters)
+        )
 
     def run_block(self, name: str, x: mx.array) -> mx.array:
         return self[name].excited(x)

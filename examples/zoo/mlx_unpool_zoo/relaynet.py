@@ -19,7 +19,17 @@ from .stages import Stages
 
 Statistics = Literal["picture", "stored"]
 # From top to bottom, as named in the paper.
-NAMES = ("above the retina", "ILM", "NFL-IPL", "INL", "OPL", "ONL-ISM", "ISE", "OS-RPE", "below the retina")
+NAMES = (
+    "above the retina",
+    "ILM",
+    "NFL-IPL",
+    "INL",
+    "OPL",
+    "ONL-ISM",
+    "ISE",
+    "OS-RPE",
+    "below the retina",
+)
 COLOURS = ((0, 0, 0), (230, 60, 60), (240, 150, 40), (235, 225, 60), (70, 190, 80), (60, 190, 220),
            (70, 100, 230), (180, 80, 220), (35, 35, 35))  # fmt: skip
 RETINA: list[Any] = [{"name": name, "colour": [*colour]} for name, colour in zip(NAMES, COLOURS)]
@@ -48,7 +58,9 @@ class Norm(BatchNorm):
 class Block(nn.Module):
     """A convolution, a normalisation and an activation with one slope for all channels."""
 
-    def __init__(self, inputs: int, outputs: int, size: tuple[int, int], statistics: Statistics) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, size: tuple[int, int], statistics: Statistics
+    ) -> None:
         super().__init__()
         self.conv = Convolution(inputs, outputs, size, padding=(size[0] // 2, size[1] // 2))
         self.batchnorm, self.prelu = Norm(outputs, statistics), nn.PReLU()
@@ -105,12 +117,16 @@ class ReLayNet(Stages):
     ) -> None:
         super().__init__(num_channels, multiple=8)
         if kernel_h % 2 == 0 or kernel_w % 2 == 0:
-            raise ValueError(f"[ReLayNet] kernels must have odd sizes, but got {kernel_h} x {kernel_w}.")
+            raise ValueError(
+                f"[ReLayNet] kernels must have odd sizes, but got {kernel_h} x {kernel_w}."
+            )
 
         def block(inputs: int) -> Block:
             return Block(inputs, num_filters, (kernel_h, kernel_w), statistics)
 
-        self.add_blocks(block(num_channels), lambda: block(num_filters), lambda: block(2 * num_filters))
+        self.add_blocks(
+            block(num_channels), lambda: block(num_filters), lambda: block(2 * num_filters)
+        )
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:

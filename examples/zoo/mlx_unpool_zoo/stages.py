@@ -57,7 +57,9 @@ class Stages(Model):
         x = self.bottleneck(x)
         for name in self.decoders:
             skip, indices = stages.pop()
-            x = self.run_block(name, self.combine(self.unpool(x, indices, output_size=skip.shape), skip))
+            x = self.run_block(
+                name, self.combine(self.unpool(x, indices, output_size=skip.shape), skip)
+            )
         return x
 
     def run_block(self, name: str, x: mx.array) -> mx.array:
