@@ -1,11 +1,11 @@
-"""Compare decoders: train a SegNet with unpooling and one with nearest-neighbour upsampling, and draw both.
+"""Compare decoders: train SegNets with unpooling and nearest-neighbour upsampling, and draw both.
 
     python examples/compare_decoders.py
     python examples/compare_decoders.py --decoder unpool nearest bilinear skip --seeds 0 1 2
 
-The networks find handwritten digits on photographs, in scenes that the program draws. The folder --output
-gets a folder for each network, metrics.json and the figure segnet.png. The same command again continues a
-comparison that was interrupted, and replaces a finished one.
+The networks find handwritten digits on photographs, in scenes that the program draws. The folder
+--output gets a folder for each network, metrics.json and the figure segnet.png. The same command
+again continues a comparison that was interrupted, and replaces a finished one.
 """
 
 import contextlib
@@ -37,9 +37,10 @@ FIGURE = "segnet.png"
 LICENCE = "https://github.com/mlx-unpool/mlx-unpool/blob/main/LICENSE"
 # For the card of the network in the package: what it was trained on, and the licences of that.
 SOURCE = (
-    "trained by examples/compare_decoders.py on drawn scenes. The digits are those of E. Alpaydin and "
-    "C. Kaynak (UCI Machine Learning Repository), from scikit-learn (BSD-3-Clause). The photographs "
-    "are china.jpg by danielbuechele and flower.jpg by vultilion (both flickr.com, CC BY 2.0)"
+    "trained by examples/compare_decoders.py on drawn scenes. The digits are those of E. Alpaydin "
+    "and C. Kaynak (UCI Machine Learning Repository), from scikit-learn (BSD-3-Clause). The "
+    "photographs are china.jpg by danielbuechele and flower.jpg by vultilion (both flickr.com, CC "
+    "BY 2.0)"
 )
 NAMES = {
     "unpool": "unpooling",
@@ -47,7 +48,7 @@ NAMES = {
     "bilinear": "bilinear upsampling",
     "skip": "skip connections",
 }
-# The best of 0.005, 0.01 and 0.02 on the validation scenes with seed 0, after 300 steps with --crop 32.
+# The best of 0.005, 0.01 and 0.02 on the validation scenes, after 300 steps with --crop 32, seed 0.
 LEARNING_RATES = {"unpool": 0.01, "nearest": 0.005, "bilinear": 0.005, "skip": 0.01}
 
 
@@ -64,7 +65,7 @@ def parse_arguments() -> Namespace:
         default=[0],
         help="seed of weights and data (default: 0)",
     )
-    digits = 'also write the first network to this folder in float16: how from_pretrained("digits") was made'
+    digits = 'also write the first network in float16: how from_pretrained("digits") was made'
     add("--digits", type=Path, metavar="FOLDER", help=digits)
     add("--crop", type=int, default=24, help="side of the training scenes, in pixels (default: 24)")
     options: Any = {"batch": 8, "learning_rate": None, "save_every": 300}  # evaluations take time
@@ -174,7 +175,7 @@ def compare(
     compared: dict[str, dict[str, Any]],
     arguments: Namespace,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Train the networks one after the other, and draw them. Return the test metrics of each decoder.
+    """Train the networks, and draw them. Return the test metrics of each decoder.
 
     ``compared``: the content of metrics.json, which is written after each network.
     """
@@ -196,7 +197,7 @@ def compare(
 def print_scores(
     reports: dict[str, list[dict[str, Any]]], means: dict[str, dict[str, Any]]
 ) -> None:
-    """Print the mean test metrics of each decoder, and the mean IoU of each seed if there are several."""
+    """Print the mean test metrics of each decoder, and the mean IoU of each seed."""
     seeds = len(next(iter(reports.values())))
     if seeds == 1:
         print("\nTest images")
@@ -242,8 +243,9 @@ def print_task(networks: dict[str, Network], splits: dict[str, Pictures]) -> Non
 def prepare(networks: dict[str, Network], arguments: Namespace) -> dict[str, dict[str, Any]]:
     """Remove the results that a comparison replaces, and return those in its metrics.json.
 
-    It lists every network whose training has started, so that no folder of another program is replaced. If
-    all networks are finished, they are replaced; otherwise the finished ones with the same settings are kept.
+    It lists every network whose training has started, so that no folder of another program is
+    replaced. If all networks are finished, they are replaced; otherwise the finished ones with the
+    same settings are kept.
     """
     path = arguments.output / runs.METRICS
     compared = read_json(path).get("compared")

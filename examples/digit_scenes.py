@@ -1,7 +1,8 @@
 """Scenes to segment: handwritten digits on photographs, with a class for every pixel.
 
-The digits are scikit-learn's ``load_digits`` (1,797 images of 8 x 8), the photographs its two sample images.
-Training, validation and test scenes have no digit image and no part of a photograph in common.
+The digits are scikit-learn's ``load_digits`` (1,797 images of 8 x 8), the photographs its two
+sample images. Training, validation and test scenes have no digit image and no part of a photograph
+in common.
 """
 
 import functools
@@ -28,7 +29,7 @@ _COLUMNS = {
 
 
 class DrawnScenes(Pictures):
-    """Scenes for training, new ones in each step, with one or two digits: squares of ``crop`` pixels."""
+    """Squares for training, new ones in each step, with one or two digits."""
 
     def batches(
         self, model: Model, count: int, seed: int, crop: int | None = None

@@ -28,14 +28,14 @@ def export(model: nn.Module, shapes: list[tuple[int, ...]], path: Path) -> float
     """Export a model in evaluation mode as a function of one float32 array.
 
     Args:
-        model: The model. Its parameters are evaluated and made contiguous, because MLX cannot export lazily
-            loaded arrays and exports strided ones incorrectly.
+        model: The model. Its parameters are evaluated and made contiguous, because MLX cannot
+            export lazily loaded arrays and exports strided ones incorrectly.
         shapes: The input shapes that the function accepts.
         path: The file to write.
 
     Returns:
-        The largest difference between the scores of the file and of the model on random inputs, relative to
-        the range of the scores.
+        The largest difference between the scores of the file and of the model on random inputs,
+        relative to the range of the scores.
 
     Raises:
         ValueError: If that difference is above 1e-5, or the model does not accept a shape.
@@ -61,8 +61,8 @@ def export(model: nn.Module, shapes: list[tuple[int, ...]], path: Path) -> float
             farthest = max(farthest, far.item())
         if not farthest <= 1e-5:
             raise ValueError(
-                f"{path} returns scores that differ from the model's by {farthest:.0e} of their range, "
-                "more than 1e-5."
+                f"{path} returns scores that differ from the model's by {farthest:.0e} of their "
+                "range, more than 1e-5."
             )
     return farthest
 
@@ -91,9 +91,8 @@ def main() -> int:
         print(
             f"Inputs: before the normalisation, {low:g} to {high:g} are 0 to 255, others clipped."
         )
-    print(
-        f"{arguments.file}: {size:.1f} MiB, scores differ from the model's by {far:.0e} of their range."
-    )
+    differ = f"scores differ from the model's by {far:.0e} of their range"
+    print(f"{arguments.file}: {size:.1f} MiB, {differ}.")
     return 0
 
 

@@ -1,7 +1,7 @@
 """Segmentation networks with max unpooling, ported from PyTorch to MLX.
 
-A module is imported when one of its names is used: ``read_state``, for example, needs only NumPy and
-safetensors.
+A module is imported when one of its names is used: ``read_state``, for example, needs only NumPy
+and safetensors.
 """
 
 from __future__ import annotations

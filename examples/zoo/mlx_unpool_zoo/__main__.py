@@ -1,4 +1,4 @@
-"""Train networks on your images, label images with them, recolour hair, and convert published weights."""
+"""Train networks on your images, label images, recolour hair, and convert published weights."""
 
 from __future__ import annotations
 

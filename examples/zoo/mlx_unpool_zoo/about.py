@@ -76,10 +76,10 @@ class About(BaseModel):
     """Information about a model that is saved with it. Setting an invalid entry raises ValueError.
 
     Attributes:
-        input: ``normalisation`` (None, or ``scale``, ``mean`` and ``std``), and after training ``side`` (see
-            ``Model.predict``) and ``range`` (see ``Model.preprocess``).
-        classes: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label`` (its number in
-            masks).
+        input: ``normalisation`` (None, or ``scale``, ``mean`` and ``std``), and after training
+            ``side`` (see ``Model.predict``) and ``range`` (see ``Model.preprocess``).
+        classes: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label`` (its
+            number in masks).
         plane: The orientation of slices: ``"axial"``, ``"coronal"``, ``"sagittal"`` or None.
         source: Where the weights are from.
         licence, licence_link, licence_text: The licence of the weights.
@@ -195,7 +195,7 @@ def in_one_line(error: ValidationError) -> str:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Put the path of a file before the message of an error about its content, which becomes one line."""
+    """Put the path of a file before the message of an error, which becomes one line."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -204,7 +204,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def check_about(about: About, classes: int, channels: int) -> None:
-    """Raise ValueError if an entry is invalid or does not fit a model of so many classes and channels."""
+    """Raise ValueError if an entry is invalid, or does not fit a model."""
     try:  # lists and dicts may have been changed in place
         about = About(**about.model_dump(warnings=False))
     except ValidationError as error:

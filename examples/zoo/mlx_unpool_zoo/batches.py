@@ -45,7 +45,7 @@ class Pictures:
         )
 
     def counted(self) -> dict[str, Any]:
-        """How many classes have pixels, how many pixels count, and the share of those that are ignored."""
+        """How many classes have pixels, how many pixels count, and the share that is ignored."""
         counts = self.counts()
         counted = counts[:IGNORED]
         return {
@@ -64,7 +64,7 @@ class Pictures:
     def class_weights(self) -> np.ndarray:
         """The weight of each value of a pixel in the loss, 0 if it is ignored.
 
-        If ``weighted``, that of a class is ``1 / ln(1.02 + share)`` as in ENet's paper, otherwise 1.
+        That of a class is ``1 / ln(1.02 + share)`` as in ENet's paper, or 1 if not ``weighted``.
         """
         counts = self.counts()
         weights = (
@@ -74,7 +74,7 @@ class Pictures:
         return weights.astype(np.float32)
 
     def crop_of(self, model: Model, crop: int | None) -> int:
-        """The side of training squares: ``crop``, or the median of the shorter sides, for the model."""
+        """The side of training squares: ``crop``, or the median of the shorter sides."""
         multiple = check_crop(model, crop)
         median = int(np.median([min(truth.shape) for _, truth in self.pairs]))
         return crop or max(multiple, median // multiple * multiple)
@@ -107,8 +107,8 @@ class Pictures:
     def metrics_of(self, model: Model) -> dict[str, Any]:
         """IoU of each class, its mean, boundary F-score (1 pixel), accuracy and confusion matrix.
 
-        They are computed over the pixels of all images that count. The rows of the confusion matrix are the
-        true classes. The mean IoU is None if fewer than two classes have pixels.
+        They are computed over the pixels of all images that count. The rows of the confusion matrix
+        are the true classes. The mean IoU is None if fewer than two classes have pixels.
         """
         training = model.training
         model.eval()  # once, because predict copies a model in training mode
@@ -134,7 +134,7 @@ class Pictures:
 
 
 def check_crop(model: Model | type[Model], crop: int | None) -> int:
-    """The number of which the sides of inputs are multiples. Raises ValueError if ``crop`` is none."""
+    """The number of which sizes are multiples. Raises ValueError if ``crop`` is not one."""
     multiple = model.facts.multiple_of
     if crop and crop % multiple:
         raise ValueError(f"--crop must be a multiple of {multiple} for this model, but got {crop}.")

@@ -42,8 +42,10 @@ class Model(nn.Module):
         about: Information that is saved with the model, such as its classes; see ``About``.
         facts: What is known about the network, whatever its weights.
         channels, dims: Channels and spatial dimensions of inputs.
-        smallest, multiple: Each spatial size is at least ``smallest`` and a multiple of ``multiple``.
-        picture_channels: Channels of the images that ``predict`` accepts; inputs may have further ones.
+        smallest, multiple: Each spatial size is at least ``smallest`` and a multiple of
+            ``multiple``.
+        picture_channels: Channels of the images that ``predict`` accepts; inputs may have further
+            ones.
     """
 
     model_type: ClassVar[str]
@@ -121,13 +123,15 @@ class Model(nn.Module):
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
         """The class index of every position of images: its position in ``about.classes``.
 
-        Images are processed one by one in evaluation mode. The mode of the model does not change, so threads
-        can share it; before another thread uses a new model, call ``mx.eval(model.parameters())``. Images
-        whose shorter side is larger than ``about.input["side"]`` are scaled down, and their classes up again.
+        Images are processed one by one in evaluation mode. The mode of the model does not change,
+        so threads can share it; before another thread uses a new model, call
+        ``mx.eval(model.parameters())``. Images whose shorter side is larger than
+        ``about.input["side"]`` are scaled down, and their classes up again.
 
         Args:
             images: As for ``Model.preprocess``.
-            args, kwargs: Further arguments of the model, such as the scale factor of FastSurferVINN.
+            args, kwargs: Further arguments of the model, such as the scale factor of
+                FastSurferVINN.
 
         Returns:
             A NumPy array of integers, (H, W) for one image and (N, H, W) for a batch or a volume.
@@ -137,8 +141,8 @@ class Model(nn.Module):
     def probabilities(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
         """The probability of every class at every position of images: the softmax of the scores.
 
-        Images are processed as by ``Model.predict``. The probabilities of an image that was scaled down are
-        scaled up linearly (bilinearly in 2-D).
+        Images are processed as by ``Model.predict``. The probabilities of an image that was scaled
+        down are scaled up linearly (bilinearly in 2-D).
 
         Args:
             images, args, kwargs: As for ``Model.predict``.
@@ -151,7 +155,8 @@ class Model(nn.Module):
     def _for_each(
         self, made_of: Callable[..., np.ndarray], images: Any, args: Any, kwargs: Any
     ) -> np.ndarray:
-        """What a function makes of the scores of each image, its size for the model and its own size."""
+        """What a function makes of the scores of each image, its size for the model and its own
+        size."""
         values, single = self._batch(images)
         results = []
         # A change of the mode would affect other threads that use the model.
@@ -164,7 +169,8 @@ class Model(nn.Module):
         return results[0] if single else np.stack(results)
 
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
-        """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
+        """Images as an array (N, ..., channels), and whether there was only one, without an axis
+        N."""
         self.check_about()
         kind, modalities = type(self).__name__, self.facts.modalities
         return inputs.batch_of(
@@ -172,7 +178,8 @@ class Model(nn.Module):
         )
 
     def _normalised(self, values: np.ndarray) -> mx.array:
-        """A batch as the model was trained on it, padded with its edges to a multiple of the size."""
+        """A batch as the model was trained on it, padded with its edges to a multiple of the
+        size."""
         normalisation = self.about.input.get("normalisation")
         values = inputs.normalised(values, self.dims, self.facts.multiple_of, normalisation)
         parameters = dict(tree_flatten(self.parameters())).values()
@@ -195,28 +202,31 @@ class Model(nn.Module):
         local_files_only: bool = False,
         **arguments: Any,
     ) -> Self:
-        """Load a model in evaluation mode, from a folder, the Hugging Face Hub, or by the name of weights.
+        """Load a model in evaluation mode, from a folder, the Hugging Face Hub, or by the name of
+        weights.
 
-        Published weights, which are downloaded from their authors, are checked and converted at the first
-        call; their licence and source are printed and stored in ``about``.
+        Published weights, which are downloaded from their authors, are checked and converted at the
+        first call; their licence and source are printed and stored in ``about``.
 
         Args:
-            path_or_hub_id: A folder, "owner/name" on the Hub, "digits" for the small SegNet in this package,
-                or published weights: "hair", "relaynet".
+            path_or_hub_id: A folder, "owner/name" on the Hub, "digits" for the small SegNet in this
+                package, or published weights: "hair", "relaynet".
             dtype: Type of parameters and inputs: ``"float32"``, ``"float16"``, ``"bfloat16"`` or
                 ``"float64"``. Default: as in the file.
-            strict: Whether the file must have exactly the parameters of the model. If False, missing ones
-                get new random values and others are ignored, with a warning.
-            ignore_mismatched_sizes: Whether parameters with a different shape get new random values.
-            revision, token, cache_dir, local_files_only: As for ``huggingface_hub.snapshot_download``. The
-                default folder for published weights is that of the environment variable MLX_UNPOOL_CACHE,
-                or else ``mlx_unpool`` in the user's folder for caches.
+            strict: Whether the file must have exactly the parameters of the model. If False,
+                missing ones get new random values and others are ignored, with a warning.
+            ignore_mismatched_sizes: Whether parameters with a different shape get new random
+                values.
+            revision, token, cache_dir, local_files_only: As for
+                ``huggingface_hub.snapshot_download``. The default folder for published weights is
+                that of the environment variable MLX_UNPOOL_CACHE, or else ``mlx_unpool`` in the
+                user's folder for caches.
             **arguments: Arguments of the model that replace those with which it was saved.
 
         Raises:
             OSError: If there is no such repository, a download fails, or a file is missing.
-            ValueError: If the folder does not contain a model of this class, the weights do not fit, or there
-                is no such folder and the name is not of the form "owner/name".
+            ValueError: If the folder does not contain a model of this class, the weights do not
+                fit, or there is no such folder and the name is not of the form "owner/name".
         """
         hub_options = {"revision": revision, "token": token}
         download_options = {"cache_dir": cache_dir, "local_files_only": local_files_only}
@@ -255,7 +265,8 @@ class Model(nn.Module):
 
     @classmethod
     def _kind_of(cls, model_type: str) -> type[Self]:
-        """The class of models with this ``model_type``, which must be this one or derived from it."""
+        """The class of models with this ``model_type``, which must be this one or derived from
+        it."""
         kinds = {name: kind for name, kind in MODELS.items() if issubclass(kind, cls)}
         if model_type in kinds:
             return kinds[model_type]
@@ -280,13 +291,14 @@ class Model(nn.Module):
     def save_pretrained(self, folder: str | Path) -> None:
         """Save the model as a folder with weights, configuration, model card and licence.
 
-        The weights contain the configuration and the licence; the other files are for people and the Hub. A
-        load always gets the old model or the new one, even if another process saves it meanwhile, or this one
-        is killed. If this model has no licence text, the LICENSE of the old model is renamed to LICENSE.old.
+        The weights contain the configuration and the licence; the other files are for people and
+        the Hub. A load always gets the old model or the new one, even if another process saves it
+        meanwhile, or this one is killed. If this model has no licence text, the LICENSE of the old
+        model is renamed to LICENSE.old.
 
         Raises:
-            OSError: If the weights cannot be written, for example because the disk is full. The folder is
-                then unchanged. If another file cannot be written, there is a warning.
+            OSError: If the weights cannot be written, for example because the disk is full. The
+                folder is then unchanged. If another file cannot be written, there is a warning.
             ValueError: If a weight is not finite, or ``about`` is invalid.
         """
         self.check_about()
@@ -323,9 +335,10 @@ class Model(nn.Module):
     ) -> Self:
         """Create a model from a PyTorch state dict with the authors' names, in evaluation mode.
 
-        ``state_dict`` is a checkpoint or contains tensors or arrays. ``arguments`` are those that neither its
-        shapes nor its configuration determine. ``dtype`` and ``strict`` are as for ``Model.from_pretrained``;
-        with ``strict="missing"``, arrays that the model does not have are ignored, but none may be missing.
+        ``state_dict`` is a checkpoint or contains tensors or arrays. ``arguments`` are those that
+        neither its shapes nor its configuration determine. ``dtype`` and ``strict`` are as for
+        ``Model.from_pretrained``; with ``strict="missing"``, arrays that the model does not have
+        are ignored, but none may be missing.
         """
         try:
             state = cls._without_prefix(cls.state_from(state_dict))
@@ -389,12 +402,14 @@ class Model(nn.Module):
 
     @classmethod
     def canonical(cls, state: dict[str, Any]) -> dict[str, Any]:
-        """Rename the parameters of a state dict to those of ``Model.pytorch_names``, if necessary."""
+        """Rename the parameters of a state dict to those of ``Model.pytorch_names``, if
+        necessary."""
         return state
 
     @staticmethod
     def pytorch_names(name: str) -> tuple[str, ...]:
-        """The names of a parameter in the authors' state dict; without MLX's ``layers`` of a Sequential."""
+        """The names of a parameter in the authors' state dict; without MLX's ``layers`` of a
+        Sequential."""
         return (name.replace(".layers.", "."),)
 
     def sanitize(self, weights: Mapping[str, Any], *, strict: Strict = True) -> dict[str, mx.array]:
@@ -409,8 +424,9 @@ class Model(nn.Module):
         strict: bool | str = True,
         ignore_mismatched_sizes: bool = False,
     ) -> None:
-        """Set all parameters, change to evaluation mode, and evaluate, because MLX cannot export lazily
-        loaded arrays. The arguments are as for ``Model.from_pretrained``, whose errors this raises."""
+        """Set all parameters, change to evaluation mode, and evaluate, because MLX cannot export
+        lazily loaded arrays. The arguments are as for ``Model.from_pretrained``, whose errors this
+        raises."""
         own = dict(tree_flatten(self.parameters()))
         fitting = self._fitting(weights, own, strict, ignore_mismatched_sizes)
         if new := [name for name in own if name not in fitting]:
@@ -430,7 +446,8 @@ class Model(nn.Module):
         strict: bool | str,
         any_size: bool,
     ) -> dict[str, mx.array]:
-        """The weights that can replace the model's own parameters; an error if others are not allowed."""
+        """The weights that can replace the model's own parameters; an error if others are not
+        allowed."""
         differences, fitting = Differences(), {}
         for name, parameter in own.items():
             if name not in weights:
@@ -452,7 +469,8 @@ class Model(nn.Module):
 
 
 def dtype_of(name: mx.Dtype | str) -> mx.Dtype:
-    """The type of parameters with a name such as "float16". Types of MLX are returned as they are."""
+    """The type of parameters with a name such as "float16". Types of MLX are returned as they
+    are."""
     dtype = DTYPES.get(name) if isinstance(name, str) else name
     if not isinstance(dtype, mx.Dtype) or dtype not in DTYPES.values():
         raise ValueError(f"'dtype' must be one of {', '.join(DTYPES)} but got {name!r}.")
@@ -471,7 +489,8 @@ def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **options: Any)
 
 
 def published_folder(name: str, cache: Path, local_files_only: bool) -> Path:
-    """The folder of a model in a cache. Published weights are downloaded and converted at the first call."""
+    """The folder of a model in a cache. Published weights are downloaded and converted at the first
+    call."""
     entry = PUBLISHED[name]
     folder = cache / f"{name}-{mlx_unpool.__version__}-{entry.sha256[:8]}"
     if not (folder / saving.WEIGHTS).is_file():

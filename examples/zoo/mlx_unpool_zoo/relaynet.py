@@ -1,7 +1,8 @@
 """ReLayNet (Guha Roy and others, 2017): finds the layers of the retina in an OCT scan.
 
-Parameters are named as in ai-med/relaynet_pytorch, whose scans are transposed: their rows are the columns of
-the eye. Here scans are upright, so the kernels are transposed when weights are converted, in both directions.
+Parameters are named as in ai-med/relaynet_pytorch, whose scans are transposed: their rows are the
+columns of the eye. Here scans are upright, so the kernels are transposed when weights are
+converted, in both directions.
 """
 
 from __future__ import annotations
@@ -70,20 +71,21 @@ class Block(nn.Module):
 
 
 class ReLayNet(Stages):
-    """ReLayNet: three pooling and three unpooling layers, for the layers of the retina in OCT scans.
+    """ReLayNet: three pooling and three unpooling layers, for the layers of the retina in OCT
+    scans.
 
-    ``ReLayNet()(scans)`` returns class scores (N, H, W, 9) of upright grey scans (N, H, W, 1) with values
-    from 0 to 1, H and W multiples of 8. The classes are in the order from top to bottom. The published
-    weights are for scans of 512 x 512.
+    ``ReLayNet()(scans)`` returns class scores (N, H, W, 9) of upright grey scans (N, H, W, 1) with
+    values from 0 to 1, H and W multiples of 8. The classes are in the order from top to bottom. The
+    published weights are for scans of 512 x 512.
 
     Args:
         num_classes: Number of classes.
         num_channels: Channels of the input.
         num_filters: Output channels of each block.
         kernel_h, kernel_w: Height and width of the kernels, odd numbers.
-        statistics: Mean and variance with which features are normalised in evaluation mode: ``"stored"``,
-            those of the training, or ``"picture"``, those of each picture of the batch including its padding,
-            as in the authors' notebook.
+        statistics: Mean and variance with which features are normalised in evaluation mode:
+            ``"stored"``, those of the training, or ``"picture"``, those of each picture of the
+            batch including its padding, as in the authors' notebook.
 
     Example:
         >>> model = zoo.ReLayNet(num_filters=8)  # published: zoo.from_pretrained("relaynet")

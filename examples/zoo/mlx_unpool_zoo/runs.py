@@ -125,7 +125,8 @@ class Best:
         self.metrics: dict[str, Any] = {}
 
     def at_checkpoint(self, evaluates: bool, best: float) -> tuple[str, float]:
-        """Save the model if it is better, or the first; see :class:`mlx_unpool_zoo.training.Run`."""
+        """Save the model if it is better, or the first; see
+        :class:`mlx_unpool_zoo.training.Run`."""
         exists = (self.folder / WEIGHTS).exists()
         if not evaluates:
             return self.without_evaluation(exists and best > -math.inf), math.nan

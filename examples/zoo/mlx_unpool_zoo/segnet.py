@@ -1,8 +1,9 @@
 """SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, images and volumes of any size.
 
-The encoder pools with indices, and the decoder unpools with them, which keeps edges sharp. Three other
-decoders are for comparison: ``"nearest"`` and ``"bilinear"`` upsample without indices, and ``"skip"``
-upsamples bilinearly and concatenates the encoder's features of the same size, as in U-Net.
+The encoder pools with indices, and the decoder unpools with them, which keeps edges sharp. Three
+other decoders are for comparison: ``"nearest"`` and ``"bilinear"`` upsample without indices, and
+``"skip"`` upsamples bilinearly and concatenates the encoder's features of the same size, as in
+U-Net.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ DECODERS, NORMS = get_args(Decoder), get_args(Norm)
 
 
 class ConvBlock(nn.Module):
-    """Convolution, normalisation (over the batch or groups of 4 channels) and ReLU; keeps the size."""
+    """Convolution, normalisation (over the batch or groups of 4 channels) and ReLU; keeps the
+    size."""
 
     def __init__(
         self,
@@ -62,24 +64,26 @@ class ConvBlock(nn.Module):
 class SegNet(Model):
     """SegNet: an encoder and a decoder with the same number of stages, for 1-D, 2-D and 3-D inputs.
 
-    ``SegNet(num_classes=12)(images)`` returns class scores (N, H, W, 12) of images (N, H, W, 3). The defaults
-    make a small network (80,000 parameters); ``SegNet.vgg16`` makes the network of the paper (29.5 million
-    parameters). Each axis needs at least ``2**len(channels)`` positions.
+    ``SegNet(num_classes=12)(images)`` returns class scores (N, H, W, 12) of images (N, H, W, 3).
+    The defaults make a small network (80,000 parameters); ``SegNet.vgg16`` makes the network of the
+    paper (29.5 million parameters). Each axis needs at least ``2**len(channels)`` positions.
 
     Args:
         num_classes: Number of classes.
         channels: Channels of each encoder stage.
         convolutions: Number of convolutions per encoder stage, with kernel size 3.
-        decoder_convolutions: Number of convolutions per decoder stage, in the order of the encoder. Default:
-            1.
+        decoder_convolutions: Number of convolutions per decoder stage, in the order of the encoder.
+            Default: 1.
         decoder_kernel: Kernel size of the decoder's convolutions on every axis.
         classifier_kernel: Kernel size of the last convolution on every axis.
         inputs: Channels of the input.
         dims: 1 for signals, 2 for images, 3 for volumes.
-        decoder: ``"unpool"``, ``"nearest"``, ``"bilinear"`` or ``"skip"`` (bilinear, with skip connections).
-        norm: ``"batch"``, or ``"group"``: groups of 4 channels of one image, so that the result does not
-            depend on the rest of the batch.
-        bias: Whether convolutions before a normalisation have a bias, which only matters for ported weights.
+        decoder: ``"unpool"``, ``"nearest"``, ``"bilinear"`` or ``"skip"`` (bilinear, with skip
+            connections).
+        norm: ``"batch"``, or ``"group"``: groups of 4 channels of one image, so that the result
+            does not depend on the rest of the batch.
+        bias: Whether convolutions before a normalisation have a bias, which only matters for ported
+            weights.
         coarse: Whether to add a classifier of the last pooled values, for an auxiliary loss; see
             ``SegNet.scores``.
 
@@ -157,12 +161,13 @@ class SegNet(Model):
 
     @classmethod
     def vgg16(cls, num_classes: int, width: float = 1.0) -> SegNet:
-        """SegNet as in the paper: 13 convolutions as in VGG-16 in the encoder, and 13 in the decoder.
+        """SegNet as in the paper: 13 convolutions as in VGG-16 in the encoder, and 13 in the
+        decoder.
 
         Args:
             num_classes: Number of classes.
-            width: Factor for the channels of every stage. With 1 the model has the 29.5 million parameters of
-                the paper and can use the weights of VGG-16.
+            width: Factor for the channels of every stage. With 1 the model has the 29.5 million
+                parameters of the paper and can use the weights of VGG-16.
         """
         return cls(
             num_classes,
@@ -180,7 +185,8 @@ class SegNet(Model):
         return self.decode(*self.encode(x))
 
     def scores(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """Class scores as from a call, and those of the last pooled values; needs ``coarse=True``."""
+        """Class scores as from a call, and those of the last pooled values; needs
+        ``coarse=True``."""
         x, stages = self.encode(x)
         return self.decode(x, stages), self.coarse_classifier(x)
 
@@ -213,7 +219,8 @@ class SegNet(Model):
 
     @classmethod
     def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Rename parameters of torchvision's ``vgg16_bn`` to the encoder's and drop its classifier."""
+        """Rename parameters of torchvision's ``vgg16_bn`` to the encoder's and drop its
+        classifier."""
         names = {}
         for stage, numbers in enumerate(FEATURES):
             for block, number in enumerate(numbers):

@@ -5,8 +5,8 @@
     python -m mlx_unpool_zoo convert segnet vgg16_bn.pth start --config num_classes=12
     python -m mlx_unpool_zoo convert hair hair_segmentation.tflite hair
 
-Files may be state dicts, checkpoints and whole pickled models (.pth, .pt, .pkl, .ckpt, .model), .safetensors
-and .tflite files. No code in a file is run.
+Files may be state dicts, checkpoints and whole pickled models (.pth, .pt, .pkl, .ckpt, .model),
+.safetensors and .tflite files. No code in a file is run.
 """
 
 from __future__ import annotations

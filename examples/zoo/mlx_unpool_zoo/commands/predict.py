@@ -1,16 +1,17 @@
 """Label the pixels of images, draw each beside a map of its classes, and save its label map.
 
     python -m mlx_unpool_zoo predict runs/train/segnet street.png --output classes.png
-    python -m mlx_unpool_zoo predict runs/train/segnet folder --output labels/all.png   all images of a folder
-    python -m mlx_unpool_zoo predict relaynet scan.png                                  published weights
+    python -m mlx_unpool_zoo predict runs/train/segnet folder --output labels/all.png
+    python -m mlx_unpool_zoo predict relaynet scan.png
 
-The model is a folder written by the commands train or convert, or the name of published weights ("hair",
-"relaynet"), which the first run downloads. Images may have any size. The label map of street.png is
-classes-street.png. Its pixels are labels, the numbers of the masks with which the model was trained, or, if
-the model has none, class indices (positions in the model's list of classes). Its palette has their colours;
-with labels above 255 it has 16 bits and no palette. --probabilities also writes classes-street.npy: a float32
-array (H, W, classes), in the order of the model's list of classes. If an image cannot be read, the others
-are labelled, and the exit status is 1.
+The model is a folder written by the commands train or convert, "digits", which is in the package,
+or the name of published weights ("hair", "relaynet"), which the first run downloads. Images are
+files, or all those in a folder, of any size. The label map of street.png is classes-street.png. Its
+pixels are labels, the numbers of the masks with which the model was trained, or, if the model has
+none, class indices (positions in the model's list of classes). Its palette has their colours; with
+labels above 255 it has 16 bits and no palette. --probabilities also writes classes-street.npy: a
+float32 array (H, W, classes), in the order of the model's list of classes. If an image cannot be
+read, the others are labelled, and the exit status is 1.
 """
 
 import argparse
@@ -53,8 +54,8 @@ def model_of(path: Path) -> zoo.Model:
     channels, dims = model.picture_channels, model.dims
     if channels not in (1, 3) or dims != 2 or model.facts.modalities:
         raise ValueError(
-            f"{path} does not segment images: it is a {model.model_type}, {dims}-D, for {channels} channels. "
-            "For scans call predict in Python, with a volume (docs/zoo.md)."
+            f"{path} does not segment images: it is a {model.model_type}, {dims}-D, for {channels} "
+            "channels. For scans call predict in Python, with a volume (docs/zoo.md)."
         )
     if not model.about.classes:
         count = model.config["num_classes"]
