@@ -252,6 +252,8 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
     assert {path.name for path in drawing.parent.iterdir()} == {"x.png", "x-a.png"}
     with Image.open(pictures / "a.png") as image, Image.open(tmp_path / "new" / "x-a.png") as labels:
         assert np.array_equal(labels, model.predict(image))
+    call("predict", tmp_path / "m", pictures / "a.png", "--output", tmp_path / "figure.svg")
+    assert "<!-- a.png -->" in (tmp_path / "figure.svg").read_text()
     monkeypatch.chdir(tmp_path)
     call("predict", "m", pictures / "a.png", "--probabilities")
     assert {path.name for path in Path("runs").iterdir()} == {"classes.png", "classes-a.png", "classes-a.npy"}

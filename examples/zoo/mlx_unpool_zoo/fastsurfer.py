@@ -24,7 +24,8 @@ from .stages import Stages
 WITHOUT_EFFECT = frozenset([
     "base_res", "dilation", "duplicate_input", "hetero_input", "loss_func", "mode", "model_name",
     "multi_auto_w", "multi_auto_w_channels", "num_blocks", "num_classes_sag",
-    "num_filters_interpol_last", "num_filters_last", "out_tensor_height", "out_tensor_width", "padded_size", "weight_mask",
+    "num_filters_interpol_last", "num_filters_last", "out_tensor_height", "out_tensor_width",
+    "padded_size", "weight_mask",
 ])
 # fmt: on
 # What the networks have in common.
