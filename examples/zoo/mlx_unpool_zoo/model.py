@@ -501,5 +501,7 @@ def published_folder(name: str, cache: Path, local_files_only: bool) -> Path:
         model.about.licence_link = entry.licence_link
         model.save_pretrained(folder)
         origin = f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})"
-        print(origin, model.facts.notice, sep=". ", file=sys.stderr)
+        if model.facts.notice:
+            origin += f". {model.facts.notice}"
+        print(origin, file=sys.stderr)
     return folder
