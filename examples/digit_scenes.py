@@ -1,7 +1,8 @@
 """Scenes to segment: handwritten digits on photographs, with a class for every pixel.
 
-The digits are scikit-learn's ``load_digits`` (1,797 images of 8 x 8), the photographs its two sample images.
-Training, validation and test scenes have no digit image and no part of a photograph in common.
+The digits are scikit-learn's ``load_digits`` (1,797 images of 8 x 8), the photographs its two
+sample images. Training, validation and test scenes have no digit image and no part of a photograph
+in common.
 """
 
 import functools
@@ -11,9 +12,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 from mlx_unpool_zoo import Model
-from mlx_unpool_zoo.batches import Pictures
-from mlx_unpool_zoo.commands.train import SPLITS
-from mlx_unpool_zoo.drawing import palette
+from mlx_unpool_zoo.batches import SPLITS, Pictures
+from mlx_unpool_zoo.classes import palette
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits, load_sample_image
 
@@ -29,13 +29,16 @@ _COLUMNS = {
 
 
 class DrawnScenes(Pictures):
-    """Scenes for training, new ones in each step, with one or two digits: squares of ``crop`` pixels."""
+    """Squares for training, new ones in each step, with one or two digits."""
 
     def batches(
         self, model: Model, count: int, seed: int, crop: int | None = None
     ) -> Iterator[tuple[mx.array, ...]]:
         """Endless batches of inputs, classes and weights."""
-        scenes, weights = Scenes("train", crop or 32, digits=(1, 2), seed=seed), self.class_weights()
+        scenes, weights = (
+            Scenes("train", crop or 32, digits=(1, 2), seed=seed),
+            self.class_weights(),
+        )
         while True:
             images, classes = scenes.batch(count)
             yield model.preprocess(images), mx.array(classes), mx.array(weights[classes])
@@ -115,7 +118,9 @@ class Scenes:
         crop = photograph[y + rows][:, x + rows]
         return crop[:, ::-1] if self.random.random() < 0.5 else crop
 
-    def _free_corner(self, pixels: int, taken: np.ndarray, tries: int = 20) -> tuple[int, int] | None:
+    def _free_corner(
+        self, pixels: int, taken: np.ndarray, tries: int = 20
+    ) -> tuple[int, int] | None:
         """A corner where a digit overlaps no other by more than two pixels."""
         for _ in range(tries):
             y, x = (int(v) for v in self.random.integers(0, self.size - pixels + 1, 2))

@@ -28,14 +28,14 @@ def export(model: nn.Module, shapes: list[tuple[int, ...]], path: Path) -> float
     """Export a model in evaluation mode as a function of one float32 array.
 
     Args:
-        model: The model. Its parameters are evaluated and made contiguous, because MLX cannot export lazily
-            loaded arrays and exports strided ones incorrectly.
+        model: The model. Its parameters are evaluated and made contiguous, because MLX cannot
+            export lazily loaded arrays and exports strided ones incorrectly.
         shapes: The input shapes that the function accepts.
         path: The file to write.
 
     Returns:
-        The largest difference between the scores of the file and of the model on random inputs, relative to
-        the range of the scores.
+        The largest difference between the scores of the file and of the model on random inputs,
+        relative to the range of the scores.
 
     Raises:
         ValueError: If that difference is above 1e-5, or the model does not accept a shape.
@@ -61,8 +61,8 @@ def export(model: nn.Module, shapes: list[tuple[int, ...]], path: Path) -> float
             farthest = max(farthest, far.item())
         if not farthest <= 1e-5:
             raise ValueError(
-                f"{path} returns scores that differ from the model's by {farthest:.0e} of their range, "
-                "more than 1e-5."
+                f"{path} returns scores that differ from the model's by {farthest:.0e} of their "
+                "range, more than 1e-5."
             )
     return farthest
 
@@ -76,7 +76,9 @@ def main() -> int:
     parser.add_argument("file", type=Path, help="file to write (.mlxfn)")
     shape = "shape of an input, such as 1 256 256 7; may be given several times"
     parser.add_argument("--shape", type=int, nargs="+", action="append", required=True, help=shape)
-    parser.add_argument("--device", choices=("cpu", "gpu"), help="device to export for (default: MLX's)")
+    parser.add_argument(
+        "--device", choices=("cpu", "gpu"), help="device to export for (default: MLX's)"
+    )
     arguments = parser.parse_args()
     check_output_file("file", arguments.file)
     if arguments.device:
@@ -84,10 +86,13 @@ def main() -> int:
     model = zoo.from_pretrained(arguments.model)
     far = export(model, [tuple(shape) for shape in arguments.shape], arguments.file)
     size = arguments.file.stat().st_size / 2**20
-    how = model.about.input
-    if ends := how.get("range") or ([0, how["white_level"]] if "white_level" in how else None):
-        print("Inputs: before the normalisation, {:g} to {:g} are 0 to 255, others clipped.".format(*ends))
-    print(f"{arguments.file}: {size:.1f} MiB, scores differ from the model's by {far:.0e} of their range.")
+    if "range" in model.about.input:
+        low, high = model.about.input["range"]
+        print(
+            f"Inputs: before the normalisation, {low:g} to {high:g} are 0 to 255, others clipped."
+        )
+    differ = f"scores differ from the model's by {far:.0e} of their range"
+    print(f"{arguments.file}: {size:.1f} MiB, {differ}.")
     return 0
 
 

@@ -59,6 +59,7 @@ _geometry
 ZOO_LAYERS = """
 __main__
 commands.convert commands.predict commands.recolor commands.train
+runs
 batches
 data
 data.class_file
@@ -68,7 +69,7 @@ stages
 model
 checkpoints model_card saving training data.pictures
 published state_dicts
-about commands.command_line drawing inputs torch_files
+about commands.command_line commands.run_options drawing inputs progress torch_files
 classes commands commands.outputs files hair_colour layers messages metrics pickles tensorflow_lite
 """
 

@@ -16,7 +16,7 @@ import pytest
 from helpers.faults import contents
 from helpers.masks import BLOCKS, write
 from helpers.programs import call, environment
-from mlx_unpool_zoo import from_pretrained, training
+from mlx_unpool_zoo import batches, from_pretrained, runs
 from mlx_unpool_zoo.segnet import SegNet
 
 COMPARE = "compare_decoders.py", "--smoke", "--output"
@@ -105,9 +105,9 @@ def test_the_other_decoders_do_not_use_indices(decoder):
 
 
 def test_training_validation_and_test_data_are_disjoint():
-    ids = [set(digit_scenes.digit_ids(split).tolist()) for split in digit_scenes.SPLITS]
+    ids = [set(digit_scenes.digit_ids(split).tolist()) for split in batches.SPLITS]
     assert sum(map(len, ids)) == len(set.union(*ids)) == 720
-    for parts in zip(*map(digit_scenes.photographs, digit_scenes.SPLITS), strict=True):
+    for parts in zip(*map(digit_scenes.photographs, batches.SPLITS), strict=True):
         photograph = np.concatenate(parts, axis=1)
         assert len({column.tobytes() for column in np.moveaxis(photograph, 1, 0)}) == 640
 
@@ -123,17 +123,17 @@ def test_an_interrupted_run_continues_with_the_same_result(compare, tmp_path, mo
 
     def stopped(number: int, error: Exception | None, *more: str) -> str:
         """Run the program until one of its steps fails or, without an error, gets Ctrl-C."""
-        steps = itertools.count(1)
+        steps, original = itertools.count(1), runs.loss_of
 
-        def share_of(batch: tuple) -> tuple:
+        def loss_of(*arguments: object) -> mx.array:
             if next(steps) == number:
                 if error:
                     raise error
                 signal.raise_signal(signal.SIGINT)
-            return batch
+            return original(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(training, "share_of", share_of)
+            patch.setattr(runs, "loss_of", loss_of)
             return call(*options, broken, *more, status=1 if error else 130).stdout
 
     result = call(*options, whole)
@@ -155,7 +155,7 @@ def test_an_interrupted_run_continues_with_the_same_result(compare, tmp_path, mo
 
 def test_a_line_recommends_openblas_once_if_mlx_has_the_reference_blas_alone(tmp_path):
     has_reference = any(Path(mx.__file__).parents[1].glob("mlx_cpu.libs/libblas*"))
-    program = "from mlx_unpool_zoo.training import recommend_blas as f; f(); f()"
+    program = "from mlx_unpool_zoo.progress import recommend_blas as f; f(); f()"
     empty = tmp_path / "libblas.so.3"
     subprocess.run(["g++", "-shared", "-x", "c++", "/dev/null", "-o", empty], check=True)
     for preloaded, lines in (("", has_reference), (empty, 0)):

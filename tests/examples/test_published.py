@@ -4,7 +4,6 @@ import functools
 import hashlib
 import multiprocessing
 import re
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -14,16 +13,11 @@ from typing import Any
 
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
-import numpy as np
 import pytest
 from digit_scenes import scenes_to_evaluate
-from helpers.masks import BLOCKS, write
-from helpers.programs import call
-from helpers.small_models import save_state, small_model, vgg16_state
+from helpers.small_models import small_model
 from helpers.tflite_files import constants_of, tflite_of
-from mlx.utils import tree_flatten
-from mlx_unpool_zoo.about import IMAGENET
-from mlx_unpool_zoo.published import ENCODERS, PUBLISHED, Published
+from mlx_unpool_zoo.published import PUBLISHED, Published
 from PIL import Image
 
 AUTHORS = "https://example.org/authors", "MIT", "https://example.org/LICENSE"
@@ -47,22 +41,18 @@ class Handler(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path, tmp_path_factory, monkeypatch) -> Iterator[Any]:
-    """A server with weights as the entry ``hair``, small ones of VGG-16, and an empty cache."""
+    """A server with weights as the entry ``hair``, and an empty cache."""
     folder, content = tmp_path_factory.mktemp("served"), tflite_of(constants_of(small_model("hair")[0]))
-    vgg16 = save_state(folder / "vgg16.safetensors", vgg16_state()[1]).read_bytes()
     for name in ("good", "changed", "cut", "held"):
         (folder / name).mkdir()
-        for file, whole in (("hair.tflite", content), ("vgg16.safetensors", vgg16)):
-            (folder / name / file).write_bytes(whole + b"x" * (name == "changed"))
+        served = content + b"x" if name == "changed" else content
+        (folder / name / "hair.tflite").write_bytes(served)
 
-    def offer(*names: str, file: str = "hair.tflite") -> Published:
+    def offer(*names: str) -> Published:
         ports = (1 if name == "closed" else made.server_port for name in names)
-        addresses = tuple(f"http://127.0.0.1:{p}/{n}/{file}" for p, n in zip(ports, names))
-        digest = hashlib.sha256((folder / "good" / file).read_bytes()).hexdigest()
-        entry, table, name = Published(addresses, digest, *AUTHORS), PUBLISHED, "hair"
-        if file != "hair.tflite":
-            entry, table, name = entry._replace(sha256=digest[:8], megabytes=1), ENCODERS, "vgg16_bn"
-        monkeypatch.setitem(table, name, entry)
+        addresses = tuple(f"http://127.0.0.1:{p}/{n}/hair.tflite" for p, n in zip(ports, names))
+        entry = Published(addresses, hashlib.sha256(content).hexdigest(), *AUTHORS)
+        monkeypatch.setitem(PUBLISHED, "hair", entry)
         return entry
 
     made: Any = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
@@ -94,7 +84,7 @@ def test_published_weights_are_downloaded_and_converted_once(server, tmp_path, c
     model = zoo.from_pretrained("hair")
     assert mx.array_equal(model(x), expected(x))
     assert capfd.readouterr().err == "hair: from {}, {} ({})\n".format(*AUTHORS)
-    assert (model.about.source, model.about.licence, model.about.base_model) == (*AUTHORS[:2], "")
+    assert (model.about.source, model.about.licence) == AUTHORS[:2]
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert mx.array_equal(zoo.HairSegmenter.from_pretrained("hair")(x), model(x))
     assert (capfd.readouterr().err, server.requests) == ("", ["/good/hair.tflite"])
@@ -185,68 +175,3 @@ def test_two_processes_may_download_at_once_and_one_may_be_killed(server, tmp_pa
 
 
 # A pretrained encoder.
-
-
-def words_of(folder: Path, *more: object) -> list:
-    """The command that trains a SegNet from VGG-16 on five pictures of 32 x 32 pixels."""
-    data = write(folder / "data", [np.roll(BLOCKS, n).repeat(2, 0)[:32, :32] for n in range(5)])
-    options = "--model", "segnet", "--encoder", "vgg16_bn", "--batch", 1, "--learning-rate", 1e-9
-    return ["train", "--data", data, *options, "--output", folder / "out", *more]
-
-
-def test_a_segnet_is_trained_from_the_published_encoder(server, tmp_path):
-    server.offer("good", file="vgg16.safetensors")
-    said = call(*words_of(tmp_path, "--steps", 1))
-    estimate, line = said.stdout.splitlines()[:2]
-    assert re.fullmatch(r"A step will take about \S+ s, .* for all 1, and [\d.]+ GiB of memory\.", estimate)
-    says = "vgg16_bn: from {} ({}, {}); the first 8 digits of its SHA-256 were checked."
-    assert line == says.format(*AUTHORS)
-    (address,) = ENCODERS["vgg16_bn"].addresses
-    assert f"vgg16_bn: downloading 1 MB from {address}\n" in said.stderr
-    model, (expected, _) = zoo.from_pretrained(tmp_path / "out" / "segnet"), vgg16_state()
-    assert model.about.input["normalisation"] == IMAGENET
-    assert model.about.source.endswith(f" train on data, from {AUTHORS[0]}")
-    assert (model.about.licence, model.about.licence_link) == AUTHORS[1:]
-    names = [f"{stage}.layers.{block}.conv.weight" for stage, block in ((0, 0), (2, 2), (4, 2))]
-    found, wanted = (dict(tree_flatten(m.parameters())) for m in (model, expected))
-    assert all(mx.allclose(found[f"encoder.{n}"], wanted[f"encoder.{n}"], atol=1e-6) for n in names)
-    call(*words_of(tmp_path, "--steps", 1, "--overwrite"))
-    assert server.requests == ["/good/vgg16.safetensors"]  # once
-    shutil.rmtree(tmp_path / "cache")
-    assert "Resuming after step 1 of 2." in call(*words_of(tmp_path, "--steps", 2, "--resume")).stdout
-    assert len(server.requests) == 1
-    said = call(*words_of(tmp_path, "--steps", 3, "--resume", "--class-weights", "none"), status=1).stderr
-    assert said.endswith(" was saved by a run with other settings: class_weights None, now none\n")
-
-
-WITHOUT = {
-    "closed": r"cannot be downloaded: (\S+): ConnectionError\. If you have the file, save it as (\S+)\.",
-    "off": r"are not in .*, and downloads .* off\. They are at (\S+)\. If .*, save it as (\S+)\.",
-}
-
-
-@pytest.mark.parametrize(("name", "says"), WITHOUT.items())
-def test_without_the_encoder_a_line_says_where_it_is_and_goes(name, says, server, tmp_path, monkeypatch):
-    entry = server.offer(name, file="vgg16.safetensors")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", name == "off")
-    line = call(*words_of(tmp_path), status=1).stderr.splitlines()[-1]
-    address, path = re.fullmatch(f"the weights 'vgg16_bn' {says}", line).groups()
-    assert address == entry.addresses[0]
-    assert not (tmp_path / "out").exists()
-    assert not list(tmp_path.rglob("*.safetensors"))
-    Path(path).parent.mkdir(exist_ok=True)
-    Path(path).write_bytes((server.folder / "good" / "vgg16.safetensors").read_bytes())
-    assert "Wrote the best model" in call(*words_of(tmp_path, "--steps", 1)).stdout
-
-
-def test_an_encoder_of_other_shapes_is_refused_and_options_that_it_decides(server, tmp_path):
-    state = vgg16_state()[1]
-    state["features.3.weight"] = mx.zeros((8, 9, 3, 3))
-    save_state(server.folder / "good" / "vgg16.safetensors", state)
-    server.offer("good", file="vgg16.safetensors")
-    line = call(*words_of(tmp_path), status=1).stderr.splitlines()[-1]
-    assert re.search(r"/vgg16_bn-\w{8}\.safetensors: .*encoder\.0\.\S*1\S*conv\.weight", line)
-    assert not (tmp_path / "out").exists()
-    for more in (["--norm", "group"], ["--decoder", "skip"], ["--decoder-kernel", 3], ["--model", "enet"]):
-        call_refused = call(*words_of(tmp_path, *more), status=2)
-        assert "--encoder needs --model segnet, without --decoder, --decoder-k" in call_refused.stderr

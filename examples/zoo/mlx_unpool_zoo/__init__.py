@@ -1,7 +1,7 @@
 """Segmentation networks with max unpooling, ported from PyTorch to MLX.
 
-A module is imported when one of its names is used: ``read_state``, for example, needs only NumPy and
-safetensors.
+A module is imported when one of its names is used: ``read_state``, for example, needs only NumPy
+and safetensors.
 """
 
 from __future__ import annotations
@@ -48,14 +48,19 @@ def __getattr__(name: str) -> Any:
     wanted = [module for module, names in _LIGHT.items() if name in names]
     try:
         # All networks: ``from_pretrained`` and MODELS have those that are imported.
-        modules = [importlib.import_module(f".{each}", __name__) for each in wanted or ("model", *_NETWORKS)]
+        modules = [
+            importlib.import_module(f".{each}", __name__)
+            for each in wanted or ("model", *_NETWORKS)
+        ]
     except ImportError as error:
         raise ImportError(
             f"mlx_unpool_zoo needs {error.name}, which the extra [zoo] of mlx-unpool installs: "
             f"{pip_install('zoo')}",
             name=error.name,
         ) from None
-    return modules[0] if wanted == [name] else next(vars(m)[name] for m in modules if name in vars(m))
+    return (
+        modules[0] if wanted == [name] else next(vars(m)[name] for m in modules if name in vars(m))
+    )
 
 
 def __dir__() -> list[str]:

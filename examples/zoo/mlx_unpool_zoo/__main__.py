@@ -1,4 +1,4 @@
-"""Train networks on your images, label images with them, recolour hair, and convert published weights."""
+"""Train networks on your images, label images, recolour hair, and convert published weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def main(words: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
     parser = argparse.ArgumentParser("python -m mlx_unpool_zoo", description=__doc__)
     parser.epilog = "python -m mlx_unpool_zoo COMMAND --help lists the options of a command."
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", required=True)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands", required=True
+    )
     for name, (_, text) in COMMANDS.items():
         commands.add_parser(name, help=text, add_help=False)
     module = COMMANDS[parser.parse_args(words[:1]).command][0]
@@ -33,5 +35,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)  # without a line of code
+    warnings.showwarning = lambda message, *_: print(
+        message, file=sys.stderr
+    )  # without a line of code
     run_program(main)

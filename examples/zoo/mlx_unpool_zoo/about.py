@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import inspect
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -29,7 +29,11 @@ RESEARCH = "Not for clinical use. For research only; not approved as a medical d
 # BibTeX by key.
 CITATIONS = {
     text.split("{")[1].split(",")[0]: text
-    for text in Path(__file__).with_name("citations.bib").read_text(encoding="utf-8").strip().split("\n\n")
+    for text in Path(__file__)
+    .with_name("citations.bib")
+    .read_text(encoding="utf-8")
+    .strip()
+    .split("\n\n")
 }
 
 
@@ -59,25 +63,25 @@ class Input(TypedDict, total=False):
 
     normalisation: Normalisation | None
     side: PositiveInt  # larger images are scaled to this shorter side
-    range: Annotated[list[Finite], Field(min_length=2, max_length=2)]  # values that become black and white
-    white_level: Annotated[float, Field(gt=0, allow_inf_nan=False)]  # older models: the range starts at 0
+    # Values of images of more than 8 bits that become black and white.
+    range: Annotated[list[Finite], Field(min_length=2, max_length=2)]
 
 
-# Entries in models that were saved before version 0.1.0: texts, and facts of the network.
-RETIRED, RETIRED_INPUT = ("paper", "converter"), ("planes", "size", "multiple_of")
+# Entries of older models that are no longer used.
+RETIRED = {"base_model", "converter", "paper"}
+RETIRED_INPUT = {"multiple_of", "planes", "size", "white_level"}
 
 
 class About(BaseModel):
     """Information about a model that is saved with it. Setting an invalid entry raises ValueError.
 
     Attributes:
-        input: ``normalisation`` (None, or ``scale``, ``mean`` and ``std``), and after training ``side`` (see
-            ``Model.predict``) and ``range`` (see ``Model.preprocess``).
-        classes: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label`` (its number in
-            masks).
+        input: ``normalisation`` (None, or ``scale``, ``mean`` and ``std``), and after training
+            ``side`` (see ``Model.predict``) and ``range`` (see ``Model.preprocess``).
+        classes: For each score ``name``, ``colour`` (RGB, 0 to 255) and, if known, ``label`` (its
+            number in masks).
         plane: The orientation of slices: ``"axial"``, ``"coronal"``, ``"sagittal"`` or None.
         source: Where the weights are from.
-        base_model: The original model on the Hugging Face Hub, "owner/name".
         licence, licence_link, licence_text: The licence of the weights.
     """
 
@@ -87,7 +91,6 @@ class About(BaseModel):
     classes: list[Class] = []
     plane: Plane | None = None
     source: str = "unknown"
-    base_model: Annotated[str, Field(pattern=r"^([\w.-]+/[\w.-]+)?$")] = ""
     licence: str = "unknown"
     licence_link: str = ""
     licence_text: str = Field(default="", exclude=True)  # a separate file
@@ -116,7 +119,9 @@ class Facts:
     modalities: int = 0  # scans of a head in an input, of which slices may be channels
     # The authors' weights.
     names_of: str = ""  # their repository on GitHub, whose names of parameters are used
-    without_effect: frozenset[str] = frozenset()  # entries of configurations that do not affect the model
+    without_effect: frozenset[str] = (
+        frozenset()
+    )  # entries of configurations that do not affect the model
     published_classes: Mapping[int, list[Any]] = dataclasses.field(default_factory=dict)
 
 
@@ -162,13 +167,20 @@ class ConfigFile(BaseModel):
     about: dict[str, Any]
     quantization: dict[str, dict[str, Any]] = {}  # the arguments of each quantised layer
 
-    def entries_of_about(self) -> dict[str, Any]:
-        """The entries of ``about``, without those that are no longer used."""
-        entries = {name: value for name, value in self.about.items() if name not in RETIRED}
-        if isinstance(entries.get("input"), dict):
-            given = entries["input"].items()
-            entries["input"] = {name: value for name, value in given if name not in RETIRED_INPUT}
+    def entries_of_about(self, defaults: About) -> dict[str, Any]:
+        """The entries of ``about``, with the defaults of the network for those that are absent."""
+        entries = defaults.model_dump() | without(self.about, RETIRED)
+        given = entries["input"]
+        if isinstance(given, dict):
+            entries["input"] = defaults.input | without(given, RETIRED_INPUT)
+            if "white_level" in given:
+                entries["input"].setdefault("range", [0, given["white_level"]])
         return entries
+
+
+def without(entries: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
+    """Entries except those with some names."""
+    return {name: value for name, value in entries.items() if name not in names}
 
 
 def in_one_line(error: ValidationError) -> str:
@@ -183,7 +195,7 @@ def in_one_line(error: ValidationError) -> str:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Put the path of a file before the message of an error about its content, which becomes one line."""
+    """Put the path of a file before the message of an error, which becomes one line."""
     try:
         yield
     except (ValueError, TypeError) as error:
@@ -192,14 +204,18 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def check_about(about: About, classes: int, channels: int) -> None:
-    """Raise ValueError if an entry is invalid or does not fit a model of so many classes and channels."""
+    """Raise ValueError if an entry is invalid, or does not fit a model."""
     try:  # lists and dicts may have been changed in place
         about = About(**about.model_dump(warnings=False))
     except ValidationError as error:
         raise ValueError(f"'about' is invalid: {in_one_line(error)}") from None
     if len(about.classes) not in (0, classes):
-        raise ValueError(f"'classes' must have 0 or {classes} entries but got {len(about.classes)}.")
+        raise ValueError(
+            f"'classes' must have 0 or {classes} entries but got {len(about.classes)}."
+        )
     normalisation: Any = about.input.get("normalisation") or {}
     for name in normalisation.keys() & {"mean", "std"}:
         if len(normalisation[name]) != channels:
-            raise ValueError(f"{name!r} must have {channels} entries but got {len(normalisation[name])}.")
+            raise ValueError(
+                f"{name!r} must have {channels} entries but got {len(normalisation[name])}."
+            )

@@ -17,9 +17,10 @@ PALETTE = (  # nearly black, then the colours of matplotlib's "tab20", strong on
 
 
 def read_classes(path: str | Path) -> list[Any]:
-    """Read a table of FastSurfer or FreeSurfer: a dict with ``name``, ``colour`` and ``label`` per class.
+    """Read a table of FastSurfer or FreeSurfer.
 
-    A line has number, name, red, green and blue; further columns and other lines are ignored.
+    The result has a dict with ``name``, ``colour`` and ``label`` per class. A line has number,
+    name, red, green and blue; further columns and other lines are ignored.
     """
     classes = []
     for line in Path(path).read_text(encoding="utf-8").splitlines():
@@ -70,7 +71,7 @@ _FOLDER = Path(__file__).parent
 _FASTSURFER = read_classes(_FOLDER / "fastsurfer_labels.txt")
 _CEREBNET = read_classes(_FOLDER / "cerebnet_labels.txt")
 # Networks for sagittal slices do not distinguish the sides: those of FastSurfer have no classes for
-# structures on the left and for the cortex on the right, those of CerebNet have one class for both sides.
+# structures on the left and for the cortex on the right, those of CerebNet one for both sides.
 _ONE_SIDE = [c for c in _FASTSURFER if not c["name"].startswith(("Left-", "ctx-rh-"))]
 _EITHER = [
     {"name": c["name"].removeprefix("Left_"), "colour": c["colour"]}

@@ -1,7 +1,8 @@
-"""ENet (Paszke, Chaurasia, Kim and Culurciello, 2016): segments street scenes with 0.36 million parameters.
+"""ENet (Paszke, Chaurasia, Kim and Culurciello, 2016): 0.36 million parameters, for street scenes.
 
-A bottleneck is a narrow branch of three convolutions that is added to a main branch. If it halves the size,
-the main branch pools with indices; if it doubles the size, the main branch unpools with these indices.
+A bottleneck is a narrow branch of three convolutions that is added to a main branch. If it halves
+the size, the main branch pools with indices; if it doubles the size, the main branch unpools with
+these indices.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Branch(nn.Module):
 
 
 class Bottleneck(Branch):
-    """Three convolutions plus the identity; the second is plain, dilated or asymmetric (1 x 5, 5 x 1)."""
+    """Three convolutions plus the identity; the second is plain, dilated or asymmetric."""
 
     def __init__(
         self, channels: int, dilation: int = 1, asymmetric: bool = False, dropout: float = 0.1
@@ -113,16 +114,18 @@ class Up(Branch):
 
 def dilated_stage() -> list[nn.Module]:
     """Eight bottlenecks with growing dilation."""
-    kinds: list[dict[str, Any]] = [{}, {"dilation": 2}, {"asymmetric": True}, {"dilation": 4}]
-    kinds += [{}, {"dilation": 8}, {"asymmetric": True}, {"dilation": 16}]
-    return [Bottleneck(128, **kind) for kind in kinds]
+    blocks: list[nn.Module] = []
+    for first, second in ((2, 4), (8, 16)):
+        blocks += [Bottleneck(128), Bottleneck(128, dilation=first)]
+        blocks += [Bottleneck(128, asymmetric=True), Bottleneck(128, dilation=second)]
+    return blocks
 
 
 class ENet(Model):
     """ENet: bottlenecks, two pooling layers with indices and two unpooling layers, for images.
 
-    ``ENet(num_classes=12)(images)`` returns class scores (N, H, W, 12) of images (N, H, W, 3), H and W
-    multiples of 8.
+    ``ENet(num_classes=12)(images)`` returns class scores (N, H, W, 12) of images (N, H, W, 3), H
+    and W multiples of 8.
 
     Args:
         num_classes: Number of classes.
@@ -172,8 +175,8 @@ class ENet(Model):
     def pytorch_names(name: str) -> tuple[str, ...]:
         """The names of a parameter in the checkpoints of ntkhoa95/ENet_PyTorch.
 
-        The blocks are called ``b10`` to ``b51`` there, as in the paper. The three PReLUs of a block are one
-        layer, which PyTorch lists under four names.
+        The blocks are called ``b10`` to ``b51`` there, as in the paper. The three PReLUs of a block
+        are one layer, which PyTorch lists under four names.
         """
         block = re.fullmatch(r"stage(\d)\.(\d+)\.(.*)", name)
         if not block:

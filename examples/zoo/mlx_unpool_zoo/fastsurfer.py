@@ -1,8 +1,8 @@
-"""The networks of FastSurfer: segmentation of the brain, cerebellum and hypothalamus in slices of a scan.
+"""The networks of FastSurfer: segmentation of the brain, cerebellum and hypothalamus in slices.
 
-Parameters are named as in Deep-MI/FastSurfer. The channels of an input are seven neighbouring slices; the one
-in the middle is segmented. Feature maps within a block, and those of the encoder and the decoder, are
-combined by their elementwise maximum.
+Parameters are named as in Deep-MI/FastSurfer. The channels of an input are seven neighbouring
+slices; the one in the middle is segmented. Feature maps within a block, and those of the encoder
+and the decoder, are combined by their elementwise maximum.
 """
 
 from __future__ import annotations
@@ -23,26 +23,33 @@ from .stages import Stages
 # fmt: off
 WITHOUT_EFFECT = frozenset([
     "base_res", "dilation", "duplicate_input", "hetero_input", "loss_func", "mode", "model_name",
-    "multi_auto_w", "multi_auto_w_channels", "num_blocks", "num_classes_sag", "num_filters_interpol_last",
-    "num_filters_last", "out_tensor_height", "out_tensor_width", "padded_size", "weight_mask",
+    "multi_auto_w", "multi_auto_w_channels", "num_blocks", "num_classes_sag",
+    "num_filters_interpol_last", "num_filters_last", "out_tensor_height", "out_tensor_width",
+    "padded_size", "weight_mask",
 ])
 # fmt: on
 # What the networks have in common.
 fastsurfer_facts = functools.partial(
-    Facts, names_of="Deep-MI/FastSurfer", notice=RESEARCH, modalities=1, without_effect=WITHOUT_EFFECT
+    Facts,
+    names_of="Deep-MI/FastSurfer",
+    notice=RESEARCH,
+    modalities=1,
+    without_effect=WITHOUT_EFFECT,
 )
 
 
 class CompetitiveBlock(nn.Module):
-    """Convolutions with normalisation. The input of each is the elementwise maximum of all earlier results.
+    """Convolutions, each of the elementwise maximum of all earlier results, with normalisation.
 
     Args:
         inputs: Channels of the input.
         filters: Channels of every convolution.
-        kernel_size: Kernel size of the convolutions, which must be odd. The last one of three has size 1.
+        kernel_size: Kernel size of the convolutions, which must be odd. The last one of three has
+            size 1.
         stride: Stride of every convolution.
-        start: The operation before the first convolution: ``"compete"`` (an activation, whose input is also
-            part of the first maximum), ``"activate"`` (only an activation) or ``"normalise"``.
+        start: The operation before the first convolution: ``"compete"`` (an activation, whose input
+            is also part of the first maximum), ``"activate"`` (only an activation) or
+            ``"normalise"``.
         norm: The authors' name for the normalisations of this block.
         convolutions: Number of convolutions: 4, or 3 as in CerebNet.
     """
@@ -89,7 +96,11 @@ class CompetitiveNetwork(Stages):
         kernel = config["kernel_h"], config["kernel_w"]
 
         def block(inputs: int = filters, start: str = "compete") -> CompetitiveBlock:
-            options: Any = {"stride": config["stride_conv"], "start": start, "convolutions": convolutions}
+            options: Any = {
+                "stride": config["stride_conv"],
+                "start": start,
+                "convolutions": convolutions,
+            }
             return CompetitiveBlock(inputs, filters, kernel, **options)
 
         self.add_blocks(block(inputs, "normalise"), block, block)
@@ -99,10 +110,11 @@ class CompetitiveNetwork(Stages):
 
 
 class FastSurferCNN(CompetitiveNetwork):
-    """FastSurferCNN: segments slices of T1-weighted head scans; four pooling and four unpooling layers.
+    """FastSurferCNN: segments slices of T1-weighted head scans; four pooling and four unpooling
+    layers.
 
-    ``FastSurferCNN()(slices)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7). The published
-    weights are for slices of 256 x 256 at 1 mm.
+    ``FastSurferCNN()(slices)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7). The
+    published weights are for slices of 256 x 256 at 1 mm.
 
     Args:
         num_classes: 79 for axial and coronal slices, 51 for sagittal ones.
@@ -131,19 +143,21 @@ class FastSurferCNN(CompetitiveNetwork):
     convolutions: ClassVar[int] = 4  # of a block
 
     def __init__(
-        self, num_classes: Size = 79, num_channels: Size = 7, num_filters: Size = 64, kernel_h: Size = 5,
-        kernel_w: Size = 5, kernel_c: Size = 1, stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2,
+        self, num_classes: Size = 79, num_channels: Size = 7, num_filters: Size = 64,
+        kernel_h: Size = 5, kernel_w: Size = 5, kernel_c: Size = 1, stride_conv: Size = 1,
+        pool: Size = 2, stride_pool: Size = 2,
     ) -> None:  # fmt: skip
         super().__init__(num_channels)
         self.add_competitive_blocks(num_channels, self.convolutions)
 
 
 class CerebNet(FastSurferCNN):
-    """CerebNet: segments 27 structures of the cerebellum; a FastSurferCNN with three convolutions per block.
+    """CerebNet: segments 27 structures of the cerebellum; a FastSurferCNN with three convolutions
+    per block.
 
-    ``CerebNet()(slices)`` returns class scores (N, H, W, 28) of slices (N, H, W, 7). As published, slices are
-    in RAS orientation, with 128 x 128 positions around the cerebellum. Not supported: FastSurfer's search for
-    the cerebellum and its statistics.
+    ``CerebNet()(slices)`` returns class scores (N, H, W, 28) of slices (N, H, W, 7). As published,
+    slices are in RAS orientation, with 128 x 128 positions around the cerebellum. Not supported:
+    FastSurfer's search for the cerebellum and its statistics.
 
     Args:
         num_classes: 28 for axial and coronal slices, 17 for sagittal ones.
@@ -171,8 +185,9 @@ class CerebNet(FastSurferCNN):
     convolutions: ClassVar[int] = 3
 
     def __init__(
-        self, num_classes: Size = 28, num_channels: Size = 7, num_filters: Size = 64, kernel_h: Size = 5,
-        kernel_w: Size = 5, kernel_c: Size = 1, stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2,
+        self, num_classes: Size = 28, num_channels: Size = 7, num_filters: Size = 64,
+        kernel_h: Size = 5, kernel_w: Size = 5, kernel_c: Size = 1, stride_conv: Size = 1,
+        pool: Size = 2, stride_pool: Size = 2,
     ) -> None:  # fmt: skip
         super().__init__(**self.config)
 
@@ -180,25 +195,27 @@ class CerebNet(FastSurferCNN):
 class FastSurferVINN(CompetitiveNetwork):
     """FastSurferVINN: a FastSurferCNN between two resizings, for scans of any resolution.
 
-    Feature maps are resized to a resolution of 1 mm, processed by the FastSurferCNN, resized to that of the
-    scan and concatenated with those of the first block. As in all configurations of the authors, resizing is
-    bilinear, and feature maps are cropped and padded at the right and at the bottom.
+    Feature maps are resized to a resolution of 1 mm, processed by the FastSurferCNN, resized to
+    that of the scan and concatenated with those of the first block. As in all configurations of the
+    authors, resizing is bilinear, and feature maps are cropped and padded at the right and at the
+    bottom.
 
-    ``FastSurferVINN()(slices, 1 / voxel_size)`` returns class scores (N, H, W, 79) of slices (N, H, W, 7),
-    with ``voxel_size`` in mm; ``predict(volume, 1 / voxel_size)`` takes the same factor. The published
-    weights are for slices of 320 x 320.
+    ``FastSurferVINN()(slices, 1 / voxel_size)`` returns class scores (N, H, W, 79) of slices (N, H,
+    W, 7), with ``voxel_size`` in mm; ``predict(volume, 1 / voxel_size)`` takes the same factor. The
+    published weights are for slices of 320 x 320.
 
     Args:
         num_filters: Channels of the inner network.
         num_filters_interpol: Channels of the first block, which are resized.
         height: Number of columns of the inner feature maps: the authors' code swaps the two names.
         width: Number of rows of the inner feature maps.
-        interpolation_mode, crop_position: As in the authors' configurations; there are no other values.
+        interpolation_mode, crop_position: As in the authors' configurations; there are no other
+            values.
 
     The other arguments are those of ``FastSurferCNN``.
 
     Example:
-        >>> model = zoo.FastSurferVINN(num_filters=8, height=32, width=32)  # published: 71, 256, 256
+        >>> model = zoo.FastSurferVINN(num_filters=8, height=32, width=32)  # or 71, 256, 256
         >>> volume = np.zeros((5, 32, 32), np.uint8)  # five slices
         >>> model.predict(volume, 1 / 0.8).shape
         (5, 32, 32)
@@ -216,8 +233,9 @@ class FastSurferVINN(CompetitiveNetwork):
     def __init__(
         self, num_classes: Size = 79, num_channels: Size = 7, num_filters: Size = 71,
         num_filters_interpol: Size = 32, kernel_h: Size = 3, kernel_w: Size = 3, kernel_c: Size = 1,
-        stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256, width: Size = 256,
-        interpolation_mode: Literal["bilinear"] = "bilinear", crop_position: Literal["top_left"] = "top_left",
+        stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256,
+        width: Size = 256, interpolation_mode: Literal["bilinear"] = "bilinear",
+        crop_position: Literal["top_left"] = "top_left",
     ) -> None:  # fmt: skip
         super().__init__(num_channels)
         self.add_competitive_blocks(num_filters_interpol)
@@ -235,10 +253,10 @@ class FastSurferVINN(CompetitiveNetwork):
 
         Args:
             x: Slices (N, H, W, num_channels).
-            scale_factor: Positions of the scan per position of the inner feature maps: 1 mm divided by the
-                voxel size. One number for all images, one per image, (N,) or (N, 1), or two per image,
-                (N, 2), for rows and columns. Sizes are computed in float32 from float32 and MLX arrays,
-                otherwise in float64: a size can depend on the last bit.
+            scale_factor: Positions of the scan per position of the inner feature maps: 1 mm divided
+                by the voxel size. One number for all images, one per image, (N,) or (N, 1), or two
+                per image, (N, 2), for rows and columns. Sizes are computed in float32 from float32
+                and MLX arrays, otherwise in float64: a size can depend on the last bit.
 
         Returns:
             (N, H, W, num_classes)
@@ -262,14 +280,15 @@ class FastSurferVINN(CompetitiveNetwork):
 
 
 class HypVINN(FastSurferVINN):
-    """HypVINN: segments the hypothalamus and nearby structures in T1- and T2-weighted slices, or one of them.
+    """HypVINN: segments the hypothalamus and nearby structures in T1- and T2-weighted slices, or
+    one of them.
 
     A FastSurferVINN with a first block for each modality, whose outputs are averaged.
 
-    ``HypVINN()(slices, 1 / voxel_size, (1, 0))`` returns class scores (N, H, W, 27) of slices (N, H, W, 14):
-    seven of T1, then seven of T2. The weights are (1, 0) for T1 alone and (0, 1) for T2 alone; then pass the
-    available slices twice. A pair without a 1, such as the default (0.5, 0.5), selects the learnt weights.
-    The published weights are for slices of 320 x 320.
+    ``HypVINN()(slices, 1 / voxel_size, (1, 0))`` returns class scores (N, H, W, 27) of slices (N,
+    H, W, 14): seven of T1, then seven of T2. The weights are (1, 0) for T1 alone and (0, 1) for T2
+    alone; then pass the available slices twice. A pair without a 1, such as the default (0.5, 0.5),
+    selects the learnt weights. The published weights are for slices of 320 x 320.
 
     Args:
         num_classes: 27 for axial and coronal slices as published; sagittal slices have fewer.
@@ -298,17 +317,20 @@ class HypVINN(FastSurferVINN):
     def __init__(
         self, num_classes: Size = 27, num_channels: Size = 14, num_filters: Size = 80,
         num_filters_interpol: Size = 64, kernel_h: Size = 3, kernel_w: Size = 3, kernel_c: Size = 1,
-        stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256, width: Size = 256,
-        interpolation_mode: Literal["bilinear"] = "bilinear", crop_position: Literal["top_left"] = "top_left",
+        stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2, height: Size = 256,
+        width: Size = 256, interpolation_mode: Literal["bilinear"] = "bilinear",
+        crop_position: Literal["top_left"] = "top_left",
     ) -> None:  # fmt: skip
         super().__init__(**self.config)
         if num_channels % 2:
             raise ValueError(
-                f"[HypVINN] 'num_channels' must be even, for two modalities, but got {num_channels}."
+                f"[HypVINN] 'num_channels' must be even, for two scans, but got {num_channels}."
             )
         self.mod_weights = mx.full((2,), 0.5)
 
-    def __call__(self, x: mx.array, scale_factor: Any = 1.0, weight_factor: Any = (0.5, 0.5)) -> mx.array:
+    def __call__(
+        self, x: mx.array, scale_factor: Any = 1.0, weight_factor: Any = (0.5, 0.5)
+    ) -> mx.array:
         """Class scores of slices at the resolution of the scan.
 
         Args:
@@ -333,7 +355,8 @@ class HypVINN(FastSurferVINN):
 
 
 def per_image(scale: Any, count: int) -> np.ndarray:
-    """The factors of rows and columns for each image: float32 for float32 and MLX arrays, else float64."""
+    """The factors of rows and columns for each image: float32 for float32 and MLX arrays, else
+    float64."""
     array: Any = np.asarray(scale)
     single = isinstance(scale, mx.array) or array.dtype == np.float32
     array = array.astype(np.float32 if single else np.float64)
@@ -344,30 +367,34 @@ def per_image(scale: Any, count: int) -> np.ndarray:
     fits = array.ndim == 2 and array.shape[0] in (1, count) and array.shape[1] in (1, 2)
     if not (fits and (np.isfinite(array) & (array > 0)).all()):
         raise ValueError(
-            f"[FastSurferVINN] 'scale_factor' must be positive: a number, ({count},), ({count}, 1) or "
-            f"({count}, 2), but got {array.tolist()}."
+            f"[FastSurferVINN] 'scale_factor' must be positive: a number, ({count},), "
+            f"({count}, 1) or ({count}, 2), but got {array.tolist()}."
         )
     return np.broadcast_to(array, (count, 2))
 
 
 def zoom(x: mx.array, scales: np.ndarray, target: Sequence[int]) -> tuple[mx.array, np.ndarray]:
-    """Images resized by about 1 / ``scales`` (N, 2), then cropped or padded to a size; the exact factors."""
+    """Images resized by about 1 / ``scales`` (N, 2), then cropped or padded to a size; the exact
+    factors."""
     parts, used = [], []
     count = 1 if (scales == scales[0]).all() else len(x)  # one call for all images
     for part, scale in zip(mx.split(x, count), scales):
         axes = [fitted(*axis) for axis in zip(x.shape[1:3], target, scale)]
         (rows, columns), (height, width), factors = zip(*axes)
         part = resize(part[:, :rows, :columns], (height, width))
-        parts.append(mx.pad(part, [(0, 0), (0, target[0] - height), (0, target[1] - width), (0, 0)]))
+        parts.append(
+            mx.pad(part, [(0, 0), (0, target[0] - height), (0, target[1] - width), (0, 0)])
+        )
         used.append(factors)
     return mx.concatenate(parts), np.resize(np.array(used, scales.dtype), scales.shape)
 
 
 def fitted(size: int, target: int, scale: Any) -> tuple[int, int, Any]:
-    """How to crop an axis of ``size`` positions and resize it by about 1 / ``scale`` to at most ``target``.
+    """How to crop an axis of ``size`` positions and resize it by about 1 / ``scale`` to at most
+    ``target``.
 
-    Numbers are rounded to the type of ``scale`` in the same places as in the authors' code, because an
-    integer part can depend on the last bit.
+    Numbers are rounded to the type of ``scale`` in the same places as in the authors' code, because
+    an integer part can depend on the last bit.
 
     Returns:
         The number of positions to take, the size to resize to, and the factor.

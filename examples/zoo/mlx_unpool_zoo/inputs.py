@@ -203,12 +203,12 @@ def in_range(values: np.ndarray, about: Mapping[str, Any] = {}) -> np.ndarray:
     """Values of more than 8 bits as uint8, of which 0 to 255 are those of a model with ``about.input``.
 
     ``range`` says which values become 0 and 255; values outside are clipped. A model without it takes 0 to
-    ``white_level``, by default 65535, or 1 for floats.
+    65535, or 0 to 1 for floats.
 
     Raises:
         ValueError: If values are not finite, or there is no ``range`` and they are outside.
     """
-    white = about.get("white_level") or (1 if values.dtype.kind == "f" else 65535)
+    white = 1 if values.dtype.kind == "f" else 65535
     low, high = about.get("range") or (0, white)
     values = values.astype(np.float32)
     least, most = values.min(), values.max()

@@ -16,9 +16,11 @@ class Frozen(set[str]):
 
 
 class BatchNorm(nn.BatchNorm):
-    """``mlx.nn.BatchNorm`` that also accepts volumes (N, D, H, W, C), with more accurate statistics.
+    """``mlx.nn.BatchNorm`` that also accepts volumes (N, D, H, W, C), with more accurate
+    statistics.
 
-    ``unfreeze`` never makes its running statistics trainable. Arguments as for ``mlx.nn.BatchNorm``.
+    ``unfreeze`` never makes its running statistics trainable. Arguments as for
+    ``mlx.nn.BatchNorm``.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -39,8 +41,9 @@ class BatchNorm(nn.BatchNorm):
 class DilatedConv2d(nn.Conv2d):
     """``mlx.nn.Conv2d`` for kernels that keep the size, with a faster dilation on the CPU.
 
-    MLX's CPU backend multiplies matrices only for convolutions without dilation. Positions ``dilation`` apart
-    are therefore brought together as images of their own: the same products and sums, 2 to 20 times as fast.
+    MLX's CPU backend multiplies matrices only for convolutions without dilation. Positions
+    ``dilation`` apart are therefore brought together as images of their own: the same products and
+    sums, 2 to 20 times as fast.
     """
 
     def __call__(self, x: mx.array) -> mx.array:
@@ -61,8 +64,8 @@ class DilatedConv2d(nn.Conv2d):
 class DoublingConv2d(nn.ConvTranspose2d):
     """The transposed 3 x 3 convolution that doubles height and width.
 
-    MLX's CPU backend has no fast path for it. There, it is four convolutions, one for each parity of the rows
-    and columns of the output, 4 to 20 times as fast.
+    MLX's CPU backend has no fast path for it. There, it is four convolutions, one for each parity
+    of the rows and columns of the output, 4 to 20 times as fast.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -73,7 +76,8 @@ class DoublingConv2d(nn.ConvTranspose2d):
             return super().__call__(x)
         batch, height, width, _ = x.shape
         w, beyond = self.weight, mx.pad(x, [(0, 0), (0, 1), (0, 1), (0, 0)])
-        # Even rows of the output see one row of the input through row 1 of the kernel; odd rows see two.
+        # Even rows of the output depend on one row of the input, through row 1 of the kernel, odd
+        # rows on two.
         rows = [(beyond[:, :height], w[:, 1:2]), (beyond, w[:, ::-2])]
         both = [((x[:, :, :width], k[:, :, 1:2]), (x, k[:, :, ::-2])) for x, k in rows]
         parts = [mx.stack([mx.conv2d(x, k) for x, k in pair], axis=3) for pair in both]

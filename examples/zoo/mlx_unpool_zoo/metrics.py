@@ -6,14 +6,18 @@ import numpy as np
 
 VOID = 255  # the number of pixels without a class
 # Scores for all classes together, and their names.
-SCORES = {"miou": "mean IoU", "boundary_f_score": "boundary F-score", "pixel_accuracy": "pixel accuracy"}
+SCORES = {
+    "miou": "mean IoU",
+    "boundary_f_score": "boundary F-score",
+    "pixel_accuracy": "pixel accuracy",
+}
 
 
 def confusion_matrix(truth: np.ndarray, prediction: np.ndarray, classes: int) -> np.ndarray:
     """Count the pixels by true class (rows) and predicted class (columns).
 
-    Matrices of several batches can be added. Pixels whose true class is not 0 to ``classes - 1``, such as
-    255, are ignored.
+    Matrices of several batches can be added. Pixels whose true class is not 0 to ``classes - 1``,
+    such as 255, are ignored.
 
     Raises:
         ValueError: If the shapes differ, or another pixel has a predicted class outside this range.
@@ -33,7 +37,8 @@ def confusion_matrix(truth: np.ndarray, prediction: np.ndarray, classes: int) ->
 
 
 def iou(counts: np.ndarray) -> np.ndarray:
-    """The intersection over union of each class of a confusion matrix; NaN for a class in neither map.
+    """The intersection over union of each class of a confusion matrix; NaN for a class in neither
+    map.
 
     The mean IoU is ``np.nanmean`` of the result.
     """
@@ -50,10 +55,11 @@ def class_iou(truth: np.ndarray, prediction: np.ndarray, classes: int) -> np.nda
 def boundary_f_score(truth: np.ndarray, prediction: np.ndarray, tolerance: int = 1) -> float:
     """F-score of the boundaries between classes, to within ``tolerance`` pixels.
 
-    The harmonic mean of precision (predicted boundary near a true one) and recall (true boundary near a
-    predicted one), over class maps ([N,] H, W); Csurka et al., "What is a good evaluation measure for
-    semantic segmentation?", BMVC 2013. Boundaries of pixels with the true class 255 (void), and within
-    ``tolerance`` of such pixels, are ignored. The result is 1 if there is no boundary.
+    The harmonic mean of precision (predicted boundary near a true one) and recall (true boundary
+    near a predicted one), over class maps ([N,] H, W); Csurka et al., "What is a good evaluation
+    measure for semantic segmentation?", BMVC 2013. Boundaries of pixels with the true class 255
+    (void), and within ``tolerance`` of such pixels, are ignored. The result is 1 if there is no
+    boundary.
     """
     void = truth == VOID
     counted = ~dilated(void, max(tolerance, 1))
@@ -68,7 +74,8 @@ def boundary_f_score(truth: np.ndarray, prediction: np.ndarray, tolerance: int =
 
 
 def boundaries(classes: np.ndarray) -> np.ndarray:
-    """A mask of the pixels of class maps ([N,] H, W) whose right or lower neighbour has another class."""
+    """A mask of the pixels of class maps ([N,] H, W) whose right or lower neighbour has another
+    class."""
     edges = np.zeros(classes.shape, bool)
     edges[..., :-1, :] |= classes[..., 1:, :] != classes[..., :-1, :]
     edges[..., :-1] |= classes[..., 1:] != classes[..., :-1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -43,8 +42,10 @@ class Model(nn.Module):
         about: Information that is saved with the model, such as its classes; see ``About``.
         facts: What is known about the network, whatever its weights.
         channels, dims: Channels and spatial dimensions of inputs.
-        smallest, multiple: Each spatial size is at least ``smallest`` and a multiple of ``multiple``.
-        picture_channels: Channels of the images that ``predict`` accepts; inputs may have further ones.
+        smallest, multiple: Each spatial size is at least ``smallest`` and a multiple of
+            ``multiple``.
+        picture_channels: Channels of the images that ``predict`` accepts; inputs may have further
+            ones.
     """
 
     model_type: ClassVar[str]
@@ -56,9 +57,10 @@ class Model(nn.Module):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # That of the constructor; Sphinx would show that of __new__.
-        init = inspect.signature(cls.__init__)
-        cls.__signature__ = init.replace(parameters=[*init.parameters.values()][1:])
+        # That of the constructor without ``self``; Sphinx would show that of __new__.
+        constructor = inspect.signature(cls.__init__)
+        parameters = list(constructor.parameters.values())
+        cls.__signature__ = constructor.replace(parameters=parameters[1:])
         if "model_type" in vars(cls):
             MODELS[cls.model_type] = cls
 
@@ -74,14 +76,21 @@ class Model(nn.Module):
         return (), self.config
 
     def __init__(
-        self, channels: int, dims: int = 2, smallest: int = 1, multiple: int = 1, picture_channels: int = 0
+        self,
+        channels: int,
+        dims: int = 2,
+        smallest: int = 1,
+        multiple: int = 1,
+        picture_channels: int = 0,
     ) -> None:
         """Set the attributes with these names, and ``about``."""
         super().__init__()
-        self.channels, self.dims, self.smallest, self.multiple = channels, dims, smallest, multiple
+        self.channels, self.dims = channels, dims
+        self.smallest, self.multiple = smallest, multiple
         self.picture_channels = picture_channels or channels
+        normalisation = self.facts.normalisation
         classes = self.facts.classes.get(self.config["num_classes"], [])
-        self.about = About(input={"normalisation": self.facts.normalisation}, classes=classes)  # copies
+        self.about = About(input={"normalisation": normalisation}, classes=classes)  # copies
 
     def check_about(self) -> None:
         """Raise ValueError if an entry of ``about`` is invalid or does not fit the model."""
@@ -98,12 +107,13 @@ class Model(nn.Module):
         """Images as an input of the model, normalised and padded at the bottom and right.
 
         Args:
-            images: A Pillow image or an array (H, W, channels), or several of the same size in a list or an
-                array. Values are 0 to 255 (uint8) or 0 to 1 (floating point). In grey Pillow images of more
-                than 8 bits they are those of ``about.input["range"]``, with others clipped (without it 0 to
-                65535, 0 to 1 for floats, or 0 to ``white_level`` of older models). An axis
-                of one channel may be left out. For a medical model also a volume (N, H, W), or (N, H, W, 2)
-                for two modalities; neighbouring slices are its channels. Signals and 3-D inputs: not scaled.
+            images: A Pillow image or an array (H, W, channels), or several of the same size in a
+                list or an array. Values are 0 to 255 (uint8) or 0 to 1 (floating point). Values of
+                grey Pillow images of more than 8 bits are those of ``about.input["range"]``, with
+                others clipped; without it 0 to 65535, or 0 to 1 for floats. An axis of one channel
+                may be left out. A medical model also accepts a volume (N, H, W), or (N, H, W, 2)
+                for two modalities; neighbouring slices are its channels. Signals and 3-D inputs
+                are not scaled.
 
         Returns:
             An MLX array (N, ..., channels).
@@ -113,13 +123,15 @@ class Model(nn.Module):
     def predict(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
         """The class index of every position of images: its position in ``about.classes``.
 
-        Images are processed one by one in evaluation mode. The mode of the model does not change, so threads
-        can share it; before another thread uses a new model, call ``mx.eval(model.parameters())``. Images
-        whose shorter side is larger than ``about.input["side"]`` are scaled down, and their classes up again.
+        Images are processed one by one in evaluation mode. The mode of the model does not change,
+        so threads can share it; before another thread uses a new model, call
+        ``mx.eval(model.parameters())``. Images whose shorter side is larger than
+        ``about.input["side"]`` are scaled down, and their classes up again.
 
         Args:
             images: As for ``Model.preprocess``.
-            args, kwargs: Further arguments of the model, such as the scale factor of FastSurferVINN.
+            args, kwargs: Further arguments of the model, such as the scale factor of
+                FastSurferVINN.
 
         Returns:
             A NumPy array of integers, (H, W) for one image and (N, H, W) for a batch or a volume.
@@ -129,8 +141,8 @@ class Model(nn.Module):
     def probabilities(self, images: Any, *args: Any, **kwargs: Any) -> np.ndarray:
         """The probability of every class at every position of images: the softmax of the scores.
 
-        Images are processed as by ``Model.predict``. The probabilities of an image that was scaled down are
-        scaled up linearly (bilinearly in 2-D).
+        Images are processed as by ``Model.predict``. The probabilities of an image that was scaled
+        down are scaled up linearly (bilinearly in 2-D).
 
         Args:
             images, args, kwargs: As for ``Model.predict``.
@@ -143,7 +155,8 @@ class Model(nn.Module):
     def _for_each(
         self, made_of: Callable[..., np.ndarray], images: Any, args: Any, kwargs: Any
     ) -> np.ndarray:
-        """What a function makes of the scores of each image, its size for the model and its own size."""
+        """What a function makes of the scores of each image, its size for the model and its own
+        size."""
         values, single = self._batch(images)
         results = []
         # A change of the mode would affect other threads that use the model.
@@ -156,13 +169,17 @@ class Model(nn.Module):
         return results[0] if single else np.stack(results)
 
     def _batch(self, images: Any) -> tuple[np.ndarray, bool]:
-        """Images as an array (N, ..., channels), and whether there was only one, without an axis N."""
+        """Images as an array (N, ..., channels), and whether there was only one, without an axis
+        N."""
         self.check_about()
         kind, modalities = type(self).__name__, self.facts.modalities
-        return inputs.batch_of(images, kind, self.picture_channels, self.dims, modalities, self.about.input)
+        return inputs.batch_of(
+            images, kind, self.picture_channels, self.dims, modalities, self.about.input
+        )
 
     def _normalised(self, values: np.ndarray) -> mx.array:
-        """A batch as the model was trained on it, padded with its edges to a multiple of the size."""
+        """A batch as the model was trained on it, padded with its edges to a multiple of the
+        size."""
         normalisation = self.about.input.get("normalisation")
         values = inputs.normalised(values, self.dims, self.facts.multiple_of, normalisation)
         parameters = dict(tree_flatten(self.parameters())).values()
@@ -185,39 +202,42 @@ class Model(nn.Module):
         local_files_only: bool = False,
         **arguments: Any,
     ) -> Self:
-        """Load a model in evaluation mode, from a folder, the Hugging Face Hub, or by the name of weights.
+        """Load a model in evaluation mode, from a folder, the Hugging Face Hub, or by the name of
+        weights.
 
-        Published weights, which are downloaded from their authors, are checked and converted at the first
-        call; their licence and source are printed and stored in ``about``.
+        Published weights, which are downloaded from their authors, are checked and converted at the
+        first call; their licence and source are printed and stored in ``about``.
 
         Args:
-            path_or_hub_id: A folder, "owner/name" on the Hub, "digits" for the small SegNet in this package,
-                or published weights: "hair", "relaynet".
+            path_or_hub_id: A folder, "owner/name" on the Hub, "digits" for the small SegNet in this
+                package, or published weights: "hair", "relaynet".
             dtype: Type of parameters and inputs: ``"float32"``, ``"float16"``, ``"bfloat16"`` or
                 ``"float64"``. Default: as in the file.
-            strict: Whether the file must have exactly the parameters of the model. If False, missing ones
-                get new random values and others are ignored, with a warning.
-            ignore_mismatched_sizes: Whether parameters with a different shape get new random values.
-            revision, token, cache_dir, local_files_only: As for ``huggingface_hub.snapshot_download``. The
-                default folder for published weights is that of the environment variable MLX_UNPOOL_CACHE,
-                or else ``mlx_unpool`` in the user's folder for caches.
+            strict: Whether the file must have exactly the parameters of the model. If False,
+                missing ones get new random values and others are ignored, with a warning.
+            ignore_mismatched_sizes: Whether parameters with a different shape get new random
+                values.
+            revision, token, cache_dir, local_files_only: As for
+                ``huggingface_hub.snapshot_download``. The default folder for published weights is
+                that of the environment variable MLX_UNPOOL_CACHE, or else ``mlx_unpool`` in the
+                user's folder for caches.
             **arguments: Arguments of the model that replace those with which it was saved.
 
         Raises:
             OSError: If there is no such repository, a download fails, or a file is missing.
-            ValueError: If the folder does not contain a model of this class, the weights do not fit, or there
-                is no such folder and the name is not of the form "owner/name".
+            ValueError: If the folder does not contain a model of this class, the weights do not
+                fit, or there is no such folder and the name is not of the form "owner/name".
         """
+        hub_options = {"revision": revision, "token": token}
+        download_options = {"cache_dir": cache_dir, "local_files_only": local_files_only}
         folder, name = Path(path_or_hub_id), str(path_or_hub_id)
-        if folder.is_dir():
-            pass
-        elif name in INCLUDED:
-            folder = INCLUDED[name]
-        elif name in PUBLISHED:
-            folder = published_folder(name, cache_of(cache_dir), local_files_only)
-        else:
-            options = {"cache_dir": cache_dir, "local_files_only": local_files_only}
-            folder = saving.hub_folder(name, revision=revision, token=token, **options)
+        if not folder.is_dir():
+            if name in INCLUDED:
+                folder = INCLUDED[name]
+            elif name in PUBLISHED:
+                folder = published_folder(name, cache_of(cache_dir), local_files_only)
+            else:
+                folder = saving.hub_folder(name, **hub_options, **download_options)
         saved = saving.read_folder(folder)
         with naming(saved.config_file):
             model = cls._created(saved.config, arguments)
@@ -231,23 +251,22 @@ class Model(nn.Module):
         """A new model with a saved configuration, before it is quantised."""
         if saved.model_extra:
             warn(f"Unknown keys of {saving.CONFIG}: {cut([*saved.model_extra])}")
-        kind = cls._kind_of(saved.model_type)
-        model = kind(**saved.config | arguments)
-        defaults, entries = model.about.model_dump(), saved.entries_of_about()
+        model = cls._kind_of(saved.model_type)(**saved.config | arguments)
+        about = saved.entries_of_about(model.about)
         if "num_classes" in arguments:  # a new head
-            entries.pop("classes", None)
-        if isinstance(entries.get("input", {}), dict):
-            entries["input"] = defaults["input"] | entries.get("input", {})
-        model.about = About(**defaults | entries)
+            about["classes"] = model.about.classes
+        model.about = About(**about)
         model.check_about()
         layers = dict(model.named_modules())
-        if wrong := [name for name in saved.quantization if not hasattr(layers.get(name), "to_quantized")]:
-            raise ValueError(f"'quantization' must name Linear layers, but got {cut(wrong)}.")
+        for name in saved.quantization:
+            if not hasattr(layers.get(name), "to_quantized"):
+                raise ValueError(f"'quantization' must name Linear layers, but got {cut([name])}.")
         return model
 
     @classmethod
     def _kind_of(cls, model_type: str) -> type[Self]:
-        """The class of models with this ``model_type``, which must be this one or derived from it."""
+        """The class of models with this ``model_type``, which must be this one or derived from
+        it."""
         kinds = {name: kind for name, kind in MODELS.items() if issubclass(kind, cls)}
         if model_type in kinds:
             return kinds[model_type]
@@ -272,13 +291,14 @@ class Model(nn.Module):
     def save_pretrained(self, folder: str | Path) -> None:
         """Save the model as a folder with weights, configuration, model card and licence.
 
-        The weights contain the configuration and the licence; the other files are for people and the Hub. A
-        load always gets the old model or the new one, even if another process saves it meanwhile, or this one
-        is killed. If this model has no licence text, the LICENSE of the old model is renamed to LICENSE.old.
+        The weights contain the configuration and the licence; the other files are for people and
+        the Hub. A load always gets the old model or the new one, even if another process saves it
+        meanwhile, or this one is killed. If this model has no licence text, the LICENSE of the old
+        model is renamed to LICENSE.old.
 
         Raises:
-            OSError: If the weights cannot be written, for example because the disk is full. The folder is
-                then unchanged. If another file cannot be written, there is a warning.
+            OSError: If the weights cannot be written, for example because the disk is full. The
+                folder is then unchanged. If another file cannot be written, there is a warning.
             ValueError: If a weight is not finite, or ``about`` is invalid.
         """
         self.check_about()
@@ -288,18 +308,15 @@ class Model(nn.Module):
             for name, layer in self.named_modules()
             if isinstance(layer, nn.QuantizedLinear)
         }
-        about = self.about.model_dump()
-        file = ConfigFile(
-            model_type=self.model_type, config=self.config, about=about, quantization=quantization
+        config = ConfigFile(
+            model_type=self.model_type,
+            config=self.config,
+            about=self.about.model_dump(),
+            quantization=quantization,
         )
-        weights, card = dict(tree_flatten(self.parameters())), str(self.model_card())
-        saving.write_folder(Path(folder), weights, file, card, self.about.licence_text)
-
-    def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
-        """Upload the model to a repository, created if necessary, and return the URL of the commit."""
-        with tempfile.TemporaryDirectory() as folder:
-            self.save_pretrained(folder)
-            return saving.upload(folder, repo_id, private, token)
+        weights = dict(tree_flatten(self.parameters()))
+        card = str(self.model_card())
+        saving.write_folder(Path(folder), weights, config, card, self.about.licence_text)
 
     def model_card(self) -> Any:
         """A model card with the Hub's metadata and all facts that a user of the weights needs."""
@@ -318,48 +335,60 @@ class Model(nn.Module):
     ) -> Self:
         """Create a model from a PyTorch state dict with the authors' names, in evaluation mode.
 
-        ``state_dict`` is a checkpoint or contains tensors or arrays. ``arguments`` are those that neither its
-        shapes nor its configuration determine. ``dtype`` and ``strict`` are as for ``Model.from_pretrained``;
-        with ``strict="missing"``, arrays that the model does not have are ignored, but none may be missing.
+        ``state_dict`` is a checkpoint or contains tensors or arrays. ``arguments`` are those that
+        neither its shapes nor its configuration determine. ``dtype`` and ``strict`` are as for
+        ``Model.from_pretrained``; with ``strict="missing"``, arrays that the model does not have
+        are ignored, but none may be missing.
         """
-        published = config_of(state_dict)
-        state = cls.state_from(state_dict)
         try:
-            cls.config_of(state)
-        except KeyError as error:  # the name of a parameter
-            state = without_prefixes(state, [str(error.args[0])])
-        except (IndexError, ValueError):
-            pass  # explained below
-        try:
-            model = cls._inferred(state, published, arguments)
-            table = cls.facts.published_classes.get(model.config["num_classes"], [])
-            model.about.classes = model.about.classes or table
+            state = cls._without_prefix(cls.state_from(state_dict))
+            model = cls._inferred(state, config_of(state_dict), arguments)
             model.set_weights(model.sanitize(state, strict=strict), dtype, strict)
         except (ValueError, TypeError) as error:
             hint = ""
             if cls.facts.names_of and re.search("missing: |not used: ", str(error)):
                 hint = f" The names must be those of {cls.facts.names_of}."
             raise ValueError(f"{error}{hint}") from None
+        classes = cls.facts.published_classes.get(model.config["num_classes"], [])
+        model.about.classes = model.about.classes or classes
         return model
 
     @classmethod
-    def _inferred(cls, state: Any, published: Mapping[str, Any], arguments: Any) -> Self:
-        """A new model with the arguments that the shapes and a configuration determine, and further ones."""
-        known = inspect.signature(cls).parameters
+    def _without_prefix(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """A state dict whose names have no prefix, such as that of ``torch.nn.DataParallel``."""
+        try:
+            cls.config_of(state)
+        except KeyError as error:  # the name of a parameter
+            return without_prefixes(state, [str(error.args[0])])
+        except IndexError:  # a parameter with too few axes
+            pass
+        return state
+
+    @classmethod
+    def _inferred(
+        cls, state: dict[str, np.ndarray], published: Mapping[str, Any], given: Mapping[str, Any]
+    ) -> Self:
+        """A new model whose arguments are those in a configuration, in the shapes, and given ones.
+
+        Arguments that the shapes determine replace those of the configuration, and given ones both.
+        """
         try:
             inferred = cls.config_of(state)
         except (KeyError, IndexError) as error:
             raise ValueError(
                 f"these are not weights of {cls.model_type} with the names of "
-                f"{cls.facts.names_of or 'its authors'}: there is no {error} but {cut(list(state))}."
+                f"{cls.facts.names_of or 'its authors'}: there is no {error} but {cut([*state])}."
             ) from None
-        published, arguments = (
-            {ALIASES.get(name, name): value for name, value in source.items()}
-            for source in (published, arguments)
-        )
-        file = {name: value for name, value in published.items() if name in known}
-        passed = {n: v for n, v in arguments.items() if n in known or n not in cls.facts.without_effect}
-        return cls(**file | inferred | passed)
+        known = inspect.signature(cls).parameters
+        arguments = {}
+        for name, value in published.items():
+            if ALIASES.get(name, name) in known:
+                arguments[ALIASES.get(name, name)] = value
+        arguments.update(inferred)
+        for name, value in given.items():
+            if ALIASES.get(name, name) not in cls.facts.without_effect - set(known):
+                arguments[ALIASES.get(name, name)] = value
+        return cls(**arguments)
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -373,12 +402,14 @@ class Model(nn.Module):
 
     @classmethod
     def canonical(cls, state: dict[str, Any]) -> dict[str, Any]:
-        """Rename the parameters of a state dict to those of ``Model.pytorch_names``, if necessary."""
+        """Rename the parameters of a state dict to those of ``Model.pytorch_names``, if
+        necessary."""
         return state
 
     @staticmethod
     def pytorch_names(name: str) -> tuple[str, ...]:
-        """The names of a parameter in the authors' state dict; without MLX's ``layers`` of a Sequential."""
+        """The names of a parameter in the authors' state dict; without MLX's ``layers`` of a
+        Sequential."""
         return (name.replace(".layers.", "."),)
 
     def sanitize(self, weights: Mapping[str, Any], *, strict: Strict = True) -> dict[str, mx.array]:
@@ -393,8 +424,9 @@ class Model(nn.Module):
         strict: bool | str = True,
         ignore_mismatched_sizes: bool = False,
     ) -> None:
-        """Set all parameters, change to evaluation mode, and evaluate, because MLX cannot export lazily
-        loaded arrays. The arguments are as for ``Model.from_pretrained``, whose errors this raises."""
+        """Set all parameters, change to evaluation mode, and evaluate, because MLX cannot export
+        lazily loaded arrays. The arguments are as for ``Model.from_pretrained``, whose errors this
+        raises."""
         own = dict(tree_flatten(self.parameters()))
         fitting = self._fitting(weights, own, strict, ignore_mismatched_sizes)
         if new := [name for name in own if name not in fitting]:
@@ -408,9 +440,14 @@ class Model(nn.Module):
         self.eval()
 
     def _fitting(
-        self, weights: Mapping[str, mx.array], own: Mapping[str, mx.array], strict: bool | str, any_size: bool
+        self,
+        weights: Mapping[str, mx.array],
+        own: Mapping[str, mx.array],
+        strict: bool | str,
+        any_size: bool,
     ) -> dict[str, mx.array]:
-        """The weights that can replace the model's own parameters; an error if others are not allowed."""
+        """The weights that can replace the model's own parameters; an error if others are not
+        allowed."""
         differences, fitting = Differences(), {}
         for name, parameter in own.items():
             if name not in weights:
@@ -432,7 +469,8 @@ class Model(nn.Module):
 
 
 def dtype_of(name: mx.Dtype | str) -> mx.Dtype:
-    """The type of parameters with a name such as "float16". Types of MLX are returned as they are."""
+    """The type of parameters with a name such as "float16". Types of MLX are returned as they
+    are."""
     dtype = DTYPES.get(name) if isinstance(name, str) else name
     if not isinstance(dtype, mx.Dtype) or dtype not in DTYPES.values():
         raise ValueError(f"'dtype' must be one of {', '.join(DTYPES)} but got {name!r}.")
@@ -451,14 +489,19 @@ def from_pytorch(model_type: str, state_dict: Mapping[str, Any], **options: Any)
 
 
 def published_folder(name: str, cache: Path, local_files_only: bool) -> Path:
-    """The folder of a model in a cache. Published weights are downloaded and converted at the first call."""
+    """The folder of a model in a cache. Published weights are downloaded and converted at the first
+    call."""
     entry = PUBLISHED[name]
     folder = cache / f"{name}-{mlx_unpool.__version__}-{entry.sha256[:8]}"
     if not (folder / saving.WEIGHTS).is_file():
-        model = from_pytorch(name, read_checkpoint(downloaded(name, entry, cache, local_files_only)))
+        model = from_pytorch(
+            name, read_checkpoint(downloaded(name, entry, cache, local_files_only))
+        )
         model.about.source, model.about.licence = entry.source, entry.licence
         model.about.licence_link = entry.licence_link
         model.save_pretrained(folder)
         origin = f"{name}: from {entry.source}, {entry.licence} ({entry.licence_link})"
-        print(". ".join(filter(None, (origin, model.facts.notice))), file=sys.stderr)
+        if model.facts.notice:
+            origin += f". {model.facts.notice}"
+        print(origin, file=sys.stderr)
     return folder

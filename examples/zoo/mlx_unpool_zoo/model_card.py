@@ -61,7 +61,6 @@ def metadata(kind: Any, about: About, link: str) -> ModelCardData:
         license_name=None if is_known else about.licence,
         license_link=link or None,
         pipeline_tag="image-segmentation",
-        base_model=about.base_model or None,
         tags=tags,
     )
 

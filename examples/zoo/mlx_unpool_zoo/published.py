@@ -18,11 +18,10 @@ class Published(NamedTuple):
     """A file with weights: the addresses of its authors and mirrors, and what its card says."""
 
     addresses: tuple[str, ...]  # tried in this order
-    sha256: str  # or how it begins, if its authors say only that
+    sha256: str
     source: str
     licence: str
     licence_link: str
-    megabytes: int = 0  # of a large file
 
 
 _MEDIAPIPE = "https://storage.googleapis.com/mediapipe-assets/"
@@ -48,19 +47,6 @@ PUBLISHED = {  # by name, which is also the model_type
         licence_link=f"{_RELAYNET}/blob/{_COMMIT}/LICENSE",
     ),
 }
-_TORCHVISION = "https://download.pytorch.org/models/vgg16_bn-6c64b313.pth"
-ENCODERS = {
-    "vgg16_bn": Published(
-        addresses=(_TORCHVISION,),
-        sha256="6c64b313",
-        source=f"torchvision, trained on ImageNet ({_TORCHVISION}); the licence is that of its "
-        "repository",
-        licence="BSD-3-Clause",
-        licence_link="https://github.com/pytorch/vision/blob/main/LICENSE",
-        megabytes=528,
-    )
-}
-
 
 # Trained networks in this package, by name.
 INCLUDED = {"digits": Path(__file__).with_name("digits")}
@@ -95,9 +81,6 @@ def downloaded(name: str, entry: Published, cache: Path, offline: bool = False) 
         )
     problems = []
     for address in entry.addresses:
-        if entry.megabytes:
-            line = f"{name}: downloading {entry.megabytes} MB from {address}"
-            print(line, file=sys.stderr, flush=True)
         try:
             download(address, path, entry)
             return path
@@ -117,7 +100,7 @@ def in_words(error: Exception) -> str:
 
 def has_digest(path: Path, entry: Published) -> bool:
     """Whether a file has the SHA-256 of an entry."""
-    return pooch.file_hash(path).startswith(entry.sha256)
+    return bool(pooch.file_hash(path) == entry.sha256)
 
 
 def download(address: str, path: Path, entry: Published) -> None:

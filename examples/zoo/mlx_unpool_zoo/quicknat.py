@@ -1,7 +1,7 @@
 """QuickNAT: segmentation of 27 structures of the brain in single slices of a T1-weighted scan.
 
-With the squeeze-and-excitation blocks of Roy, Navab and Wachinger, "Concurrent spatial and channel squeeze
-and excitation in fully convolutional networks", MICCAI 2018. Parameters are named as in
+With the squeeze-and-excitation blocks of Roy, Navab and Wachinger, "Concurrent spatial and channel
+squeeze and excitation in fully convolutional networks", MICCAI 2018. Parameters are named as in
 ai-med/quickNAT_pytorch.
 """
 
@@ -96,10 +96,11 @@ class DenseBlock(nn.Module):
 
 
 class QuickNAT(Stages):
-    """QuickNAT: densely connected blocks, four pooling and four unpooling layers; slices of any size.
+    """QuickNAT: densely connected blocks, four pooling and four unpooling layers; slices of any
+    size.
 
-    ``QuickNAT()(slices)`` returns class scores (N, H, W, 33) of slices (N, H, W, 1). The published weights
-    are for slices of 256 x 256 at 1 mm.
+    ``QuickNAT()(slices)`` returns class scores (N, H, W, 33) of slices (N, H, W, 1). The published
+    weights are for slices of 256 x 256 at 1 mm.
 
     Args:
         num_classes: Number of classes.
@@ -133,8 +134,9 @@ class QuickNAT(Stages):
     )
 
     def __init__(
-        self, num_classes: Size = 33, num_channels: Size = 1, num_filters: Size = 64, kernel_h: Size = 5,
-        kernel_w: Size = 5, kernel_c: Size = 1, stride_conv: Size = 1, pool: Size = 2, stride_pool: Size = 2,
+        self, num_classes: Size = 33, num_channels: Size = 1, num_filters: Size = 64,
+        kernel_h: Size = 5, kernel_w: Size = 5, kernel_c: Size = 1, stride_conv: Size = 1,
+        pool: Size = 2, stride_pool: Size = 2,
         se_block: SEBlock | None = "CSSE",
         drop_out: Annotated[float, Field(ge=0, lt=1)] = 0.2,
     ) -> None:  # fmt: skip
@@ -145,10 +147,14 @@ class QuickNAT(Stages):
 
         def block(inputs: int) -> DenseBlock:
             kernel = kernel_h, kernel_w
-            return DenseBlock(inputs, num_filters, kernel, stride_conv, se_block or "NONE", drop_out)
+            return DenseBlock(
+                inputs, num_filters, kernel, stride_conv, se_block or "NONE", drop_out
+            )
 
         # The published weights have unused squeeze and excitation parameters for the bottleneck.
-        self.add_blocks(block(num_channels), lambda: block(num_filters), lambda: block(2 * num_filters))
+        self.add_blocks(
+            block(num_channels), lambda: block(num_filters), lambda: block(2 * num_filters)
+        )
 
     def run_block(self, name: str, x: mx.array) -> mx.array:
         return self[name].excited(x)

@@ -1,7 +1,8 @@
 """ReLayNet (Guha Roy and others, 2017): finds the layers of the retina in an OCT scan.
 
-Parameters are named as in ai-med/relaynet_pytorch, whose scans are transposed: their rows are the columns of
-the eye. Here scans are upright, so the kernels are transposed when weights are converted, in both directions.
+Parameters are named as in ai-med/relaynet_pytorch, whose scans are transposed: their rows are the
+columns of the eye. Here scans are upright, so the kernels are transposed when weights are
+converted, in both directions.
 """
 
 from __future__ import annotations
@@ -19,7 +20,17 @@ from .stages import Stages
 
 Statistics = Literal["picture", "stored"]
 # From top to bottom, as named in the paper.
-NAMES = ("above the retina", "ILM", "NFL-IPL", "INL", "OPL", "ONL-ISM", "ISE", "OS-RPE", "below the retina")
+NAMES = (
+    "above the retina",
+    "ILM",
+    "NFL-IPL",
+    "INL",
+    "OPL",
+    "ONL-ISM",
+    "ISE",
+    "OS-RPE",
+    "below the retina",
+)
 COLOURS = ((0, 0, 0), (230, 60, 60), (240, 150, 40), (235, 225, 60), (70, 190, 80), (60, 190, 220),
            (70, 100, 230), (180, 80, 220), (35, 35, 35))  # fmt: skip
 RETINA: list[Any] = [{"name": name, "colour": [*colour]} for name, colour in zip(NAMES, COLOURS)]
@@ -48,7 +59,9 @@ class Norm(BatchNorm):
 class Block(nn.Module):
     """A convolution, a normalisation and an activation with one slope for all channels."""
 
-    def __init__(self, inputs: int, outputs: int, size: tuple[int, int], statistics: Statistics) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, size: tuple[int, int], statistics: Statistics
+    ) -> None:
         super().__init__()
         self.conv = Convolution(inputs, outputs, size, padding=(size[0] // 2, size[1] // 2))
         self.batchnorm, self.prelu = Norm(outputs, statistics), nn.PReLU()
@@ -58,20 +71,21 @@ class Block(nn.Module):
 
 
 class ReLayNet(Stages):
-    """ReLayNet: three pooling and three unpooling layers, for the layers of the retina in OCT scans.
+    """ReLayNet: three pooling and three unpooling layers, for the layers of the retina in OCT
+    scans.
 
-    ``ReLayNet()(scans)`` returns class scores (N, H, W, 9) of upright grey scans (N, H, W, 1) with values
-    from 0 to 1, H and W multiples of 8. The classes are in the order from top to bottom. The published
-    weights are for scans of 512 x 512.
+    ``ReLayNet()(scans)`` returns class scores (N, H, W, 9) of upright grey scans (N, H, W, 1) with
+    values from 0 to 1, H and W multiples of 8. The classes are in the order from top to bottom. The
+    published weights are for scans of 512 x 512.
 
     Args:
         num_classes: Number of classes.
         num_channels: Channels of the input.
         num_filters: Output channels of each block.
         kernel_h, kernel_w: Height and width of the kernels, odd numbers.
-        statistics: Mean and variance with which features are normalised in evaluation mode: ``"stored"``,
-            those of the training, or ``"picture"``, those of each picture of the batch including its padding,
-            as in the authors' notebook.
+        statistics: Mean and variance with which features are normalised in evaluation mode:
+            ``"stored"``, those of the training, or ``"picture"``, those of each picture of the
+            batch including its padding, as in the authors' notebook.
 
     Example:
         >>> model = zoo.ReLayNet(num_filters=8)  # published: zoo.from_pretrained("relaynet")
@@ -105,12 +119,16 @@ class ReLayNet(Stages):
     ) -> None:
         super().__init__(num_channels, multiple=8)
         if kernel_h % 2 == 0 or kernel_w % 2 == 0:
-            raise ValueError(f"[ReLayNet] kernels must have odd sizes, but got {kernel_h} x {kernel_w}.")
+            raise ValueError(
+                f"[ReLayNet] kernels must have odd sizes, but got {kernel_h} x {kernel_w}."
+            )
 
         def block(inputs: int) -> Block:
             return Block(inputs, num_filters, (kernel_h, kernel_w), statistics)
 
-        self.add_blocks(block(num_channels), lambda: block(num_filters), lambda: block(2 * num_filters))
+        self.add_blocks(
+            block(num_channels), lambda: block(num_filters), lambda: block(2 * num_filters)
+        )
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:

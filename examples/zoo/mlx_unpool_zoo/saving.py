@@ -1,4 +1,4 @@
-"""The files of a model: read, written in one step, and uploaded to the Hugging Face Hub.
+"""The files of a model: read and written in one step.
 
 ``model.safetensors`` is the model: its metadata contain the configuration and the licence, so that
 a model is one file, which is replaced in one step. ``config.json``, the model card and ``LICENSE``
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import mlx.core as mx
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import snapshot_download
 
 from mlx_unpool.porting.messages import cut, warn
 
@@ -157,11 +157,3 @@ def hub_folder(name: str, **options: Any) -> Path:
         return Path(snapshot_download(name, allow_patterns=[CONFIG, WEIGHTS, LICENCE], **options))
     except OSError as error:
         raise OSError(f"{nothing}, and the Hugging Face Hub says: {error}") from error
-
-
-def upload(folder: str, repo_id: str, private: bool | None, token: str | None) -> str:
-    """Upload the files of a model; see ``Model.push_to_hub``."""
-    api = HfApi(token=token)
-    repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-    # The licence of a model before; uploaded files are not deleted.
-    return str(api.upload_folder(repo_id=repo_id, folder_path=folder, delete_patterns=LICENCE))

@@ -1,14 +1,16 @@
 """SegNet (Badrinarayanan, Kendall and Cipolla, 2017) for signals, images and volumes of any size.
 
-The encoder pools with indices, and the decoder unpools with them, which keeps edges sharp. Three other
-decoders are for comparison: ``"nearest"`` and ``"bilinear"`` upsample without indices, and ``"skip"``
-upsamples bilinearly and concatenates the encoder's features of the same size, as in U-Net.
+The encoder pools with indices, and the decoder unpools with them, which keeps edges sharp. Three
+other decoders are for comparison: ``"nearest"`` and ``"bilinear"`` upsample without indices, and
+``"skip"`` upsamples bilinearly and concatenates the encoder's features of the same size, as in
+U-Net.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, ClassVar, Literal, get_args
 
 import mlx.core as mx
@@ -27,13 +29,16 @@ from .model import Model
 VGG16 = [64, 128, 256, 512, 512]  # channels of each stage in the paper
 # The convolutions of each stage in torchvision's vgg16_bn; a normalisation follows each.
 FEATURES = ((0, 3), (7, 10), (14, 17, 20), (24, 27, 30), (34, 37, 40))
+# By the number of dimensions.
+LAYERS = {1: (MaxPool1d, MaxUnpool1d), 2: (MaxPool2d, MaxUnpool2d), 3: (MaxPool3d, MaxUnpool3d)}
 Decoder = Literal["unpool", "nearest", "bilinear", "skip"]
 Norm = Literal["batch", "group"]
 DECODERS, NORMS = get_args(Decoder), get_args(Norm)
 
 
 class ConvBlock(nn.Module):
-    """Convolution, normalisation (over the batch or groups of 4 channels) and ReLU; keeps the size."""
+    """Convolution, normalisation (over the batch or groups of 4 channels) and ReLU; keeps the
+    size."""
 
     def __init__(
         self,
@@ -59,24 +64,26 @@ class ConvBlock(nn.Module):
 class SegNet(Model):
     """SegNet: an encoder and a decoder with the same number of stages, for 1-D, 2-D and 3-D inputs.
 
-    ``SegNet(num_classes=12)(images)`` returns class scores (N, H, W, 12) of images (N, H, W, 3). The defaults
-    make a small network (80,000 parameters); ``SegNet.vgg16`` makes the network of the paper (29.5 million
-    parameters). Each axis needs at least ``2**len(channels)`` positions.
+    ``SegNet(num_classes=12)(images)`` returns class scores (N, H, W, 12) of images (N, H, W, 3).
+    The defaults make a small network (80,000 parameters); ``SegNet.vgg16`` makes the network of the
+    paper (29.5 million parameters). Each axis needs at least ``2**len(channels)`` positions.
 
     Args:
         num_classes: Number of classes.
         channels: Channels of each encoder stage.
         convolutions: Number of convolutions per encoder stage, with kernel size 3.
-        decoder_convolutions: Number of convolutions per decoder stage, in the order of the encoder. Default:
-            1.
+        decoder_convolutions: Number of convolutions per decoder stage, in the order of the encoder.
+            Default: 1.
         decoder_kernel: Kernel size of the decoder's convolutions on every axis.
         classifier_kernel: Kernel size of the last convolution on every axis.
         inputs: Channels of the input.
         dims: 1 for signals, 2 for images, 3 for volumes.
-        decoder: ``"unpool"``, ``"nearest"``, ``"bilinear"`` or ``"skip"`` (bilinear, with skip connections).
-        norm: ``"batch"``, or ``"group"``: groups of 4 channels of one image, so that the result does not
-            depend on the rest of the batch.
-        bias: Whether convolutions before a normalisation have a bias, which only matters for ported weights.
+        decoder: ``"unpool"``, ``"nearest"``, ``"bilinear"`` or ``"skip"`` (bilinear, with skip
+            connections).
+        norm: ``"batch"``, or ``"group"``: groups of 4 channels of one image, so that the result
+            does not depend on the rest of the batch.
+        bias: Whether convolutions before a normalisation have a bias, which only matters for ported
+            weights.
         coarse: Whether to add a classifier of the last pooled values, for an auxiliary loss; see
             ``SegNet.scores``.
 
@@ -118,28 +125,34 @@ class SegNet(Model):
         decoder_convolutions = decoder_convolutions or (1,) * len(channels)
         if not len(channels) == len(convolutions) == len(decoder_convolutions):
             raise ValueError(
-                "[SegNet] 'channels', 'convolutions' and 'decoder_convolutions' must have the same length, "
-                f"but got {channels}, {convolutions} and {decoder_convolutions}."
+                "[SegNet] 'channels', 'convolutions' and 'decoder_convolutions' must have the same "
+                f"length, but got {channels}, {convolutions} and {decoder_convolutions}."
             )
 
-        def block(inputs: int, outputs: int, kernel_size: int) -> ConvBlock:
-            return ConvBlock(inputs, outputs, kernel_size, dims=dims, norm=norm, bias=bias)
+        def stage(first: int, between: int, last: int, count: int, kernel_size: int) -> Any:
+            """Blocks with these channels at the start, between two blocks and at the end."""
+            sizes = [first, *[between] * (count - 1), last]
+            return nn.Sequential(
+                *(
+                    ConvBlock(before, after, kernel_size, dims=dims, norm=norm, bias=bias)
+                    for before, after in pairwise(sizes)
+                )
+            )
 
-        def stage(first: int, between: int, last: int, count: int, kernel_size: int) -> nn.Sequential:
-            """As many blocks, with these channels at the start, between two blocks and at the end."""
-            starts, ends = [first] + [between] * (count - 1), [between] * (count - 1) + [last]
-            return nn.Sequential(*(block(i, o, kernel_size) for i, o in zip(starts, ends)))
-
-        self.encoder = [
-            stage(before, own, own, count, 3)
-            for before, own, count in zip((inputs, *channels), channels, convolutions)
-        ]
-        self.decoder = []
-        for own, before, count in reversed([*zip(channels, (channels[0], *channels), decoder_convolutions)]):
-            first = 2 * own if decoder == "skip" else own  # in addition to the encoder's channels
-            self.decoder.append(stage(first, own, before, count, decoder_kernel))
-        self.pool = (MaxPool1d, MaxPool2d, MaxPool3d)[dims - 1](2, return_indices=True, index_format="window")
-        self.unpool = (MaxUnpool1d, MaxUnpool2d, MaxUnpool3d)[dims - 1].from_pool(self.pool)
+        self.encoder, self.decoder = [], []
+        before = inputs
+        for outputs, count in zip(channels, convolutions):
+            self.encoder.append(stage(before, outputs, outputs, count, 3))
+            before = outputs
+        # From the deepest stage: from its channels to those of the stage before it.
+        for number in reversed(range(len(channels))):
+            own, outputs = channels[number], channels[max(0, number - 1)]
+            first = 2 * own if decoder == "skip" else own  # with the encoder's features
+            count = decoder_convolutions[number]
+            self.decoder.append(stage(first, own, outputs, count, decoder_kernel))
+        pool, unpool = LAYERS[dims]
+        self.pool = pool(2, return_indices=True, index_format="window")
+        self.unpool = unpool.from_pool(self.pool)
         self.upsample = nn.Upsample(2, "nearest" if decoder == "nearest" else "linear")
         self.decoder_kind = decoder
         self.classifier = convolution(dims, channels[0], num_classes, classifier_kernel)
@@ -148,12 +161,13 @@ class SegNet(Model):
 
     @classmethod
     def vgg16(cls, num_classes: int, width: float = 1.0) -> SegNet:
-        """SegNet as in the paper: 13 convolutions as in VGG-16 in the encoder, and 13 in the decoder.
+        """SegNet as in the paper: 13 convolutions as in VGG-16 in the encoder, and 13 in the
+        decoder.
 
         Args:
             num_classes: Number of classes.
-            width: Factor for the channels of every stage. With 1 the model has the 29.5 million parameters of
-                the paper and can use the weights of VGG-16.
+            width: Factor for the channels of every stage. With 1 the model has the 29.5 million
+                parameters of the paper and can use the weights of VGG-16.
         """
         return cls(
             num_classes,
@@ -171,7 +185,8 @@ class SegNet(Model):
         return self.decode(*self.encode(x))
 
     def scores(self, x: mx.array) -> tuple[mx.array, mx.array]:
-        """Class scores as from a call, and those of the last pooled values; needs ``coarse=True``."""
+        """Class scores as from a call, and those of the last pooled values; needs
+        ``coarse=True``."""
         x, stages = self.encode(x)
         return self.decode(x, stages), self.coarse_classifier(x)
 
@@ -204,7 +219,8 @@ class SegNet(Model):
 
     @classmethod
     def canonical(cls, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Rename parameters of torchvision's ``vgg16_bn`` to the encoder's and drop its classifier."""
+        """Rename parameters of torchvision's ``vgg16_bn`` to the encoder's and drop its
+        classifier."""
         names = {}
         for stage, numbers in enumerate(FEATURES):
             for block, number in enumerate(numbers):
@@ -219,19 +235,12 @@ class SegNet(Model):
 
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        def blocks(part: str) -> list[list[int]]:
-            """The output channels of the convolutions of each stage."""
-            found: dict[int, dict[int, int]] = {}
-            for name, value in state.items():
-                if match := re.fullmatch(rf"{part}\.(\d+)\.(\d+)\.conv\.weight", name):
-                    found.setdefault(int(match[1]), {})[int(match[2])] = value.shape[0]
-            return [[stage[n] for n in sorted(stage)] for _, stage in sorted(found.items())]
-
         first = state["encoder.0.0.conv.weight"]
-        encoder, decoder = blocks("encoder"), blocks("decoder")
+        encoder, decoder = channels_of(state, "encoder"), channels_of(state, "decoder")
+        counts = [len(stage) for stage in encoder]
         config = {
             "channels": [stage[-1] for stage in encoder],
-            "convolutions": [len(stage) for stage in encoder],
+            "convolutions": counts,
             "inputs": first.shape[1],
             "dims": first.ndim - 2,
             "norm": "batch" if "encoder.0.0.norm.running_mean" in state else "group",
@@ -239,7 +248,6 @@ class SegNet(Model):
             "coarse": "coarse_classifier.weight" in state,
         }
         if not decoder:  # VGG-16 weights: the other arguments are as in the paper
-            counts = config["convolutions"]
             return config | {
                 "decoder_convolutions": [max(1, counts[0] - 1), *counts[1:]],
                 "decoder_kernel": first.shape[2],
@@ -261,7 +269,20 @@ class SegNet(Model):
         return super().sanitize(state, strict=strict)
 
 
-def convolution(dims: int, inputs: int, outputs: int, kernel_size: int, bias: bool = True) -> nn.Module:
+def channels_of(state: Mapping[str, np.ndarray], part: str) -> list[list[int]]:
+    """The output channels of the convolutions of each stage of the encoder or the decoder."""
+    stages: list[list[int]] = []
+    while f"{part}.{len(stages)}.0.conv.weight" in state:
+        stage, blocks = f"{part}.{len(stages)}", list[int]()
+        while f"{stage}.{len(blocks)}.conv.weight" in state:
+            blocks.append(state[f"{stage}.{len(blocks)}.conv.weight"].shape[0])
+        stages.append(blocks)
+    return stages
+
+
+def convolution(
+    dims: int, inputs: int, outputs: int, kernel_size: int, bias: bool = True
+) -> nn.Module:
     """A convolution in 1, 2 or 3 dimensions that keeps the size; ``kernel_size`` is odd."""
     layer = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
     return layer(inputs, outputs, kernel_size, padding=kernel_size // 2, bias=bias)

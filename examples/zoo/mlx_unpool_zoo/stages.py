@@ -1,4 +1,5 @@
-"""Networks of blocks with pooling and unpooling layers: FastSurfer's networks, QuickNAT and ReLayNet."""
+"""Networks of blocks with pooling and unpooling layers: FastSurfer's networks, QuickNAT and
+ReLayNet."""
 
 from __future__ import annotations
 
@@ -16,16 +17,18 @@ from .model import Model
 
 
 class Stages(Model):
-    """An encoder and a decoder with the same number of blocks, a bottleneck between them and a classifier."""
+    """An encoder and a decoder with the same number of blocks, a bottleneck between them and a
+    classifier."""
 
-    # Names of the decoder's blocks in the order of the forward pass, and of the first convolution's weight.
+    # The decoder's blocks in the order of the forward pass, and the first convolution's weight.
     decoders: ClassVar[tuple[str, ...]] = ("decode4", "decode3", "decode2", "decode1")
     first_weight: ClassVar[str] = "encode1.conv0.weight"
 
     def add_blocks(
         self, first: nn.Module, encoder: Callable[[], nn.Module], decoder: Callable[[], nn.Module]
     ) -> None:
-        """Add the blocks; the functions return a new one for the rest of the encoder and for the decoder."""
+        """Add the blocks; the functions return a new one for the rest of the encoder and for the
+        decoder."""
         self.encode1 = first
         for name in (*self.encoders()[1:], "bottleneck"):
             self[name] = encoder()
@@ -57,7 +60,9 @@ class Stages(Model):
         x = self.bottleneck(x)
         for name in self.decoders:
             skip, indices = stages.pop()
-            x = self.run_block(name, self.combine(self.unpool(x, indices, output_size=skip.shape), skip))
+            x = self.run_block(
+                name, self.combine(self.unpool(x, indices, output_size=skip.shape), skip)
+            )
         return x
 
     def run_block(self, name: str, x: mx.array) -> mx.array:

@@ -1,16 +1,17 @@
 """Label the pixels of images, draw each beside a map of its classes, and save its label map.
 
     python -m mlx_unpool_zoo predict runs/train/segnet street.png --output classes.png
-    python -m mlx_unpool_zoo predict runs/train/segnet folder --output labels/all.png   all images of a folder
-    python -m mlx_unpool_zoo predict relaynet scan.png                                  published weights
+    python -m mlx_unpool_zoo predict runs/train/segnet folder --output labels/all.png
+    python -m mlx_unpool_zoo predict relaynet scan.png
 
-The model is a folder written by the commands train or convert, or the name of published weights ("hair",
-"relaynet"), which the first run downloads. Images may have any size. The label map of street.png is
-classes-street.png. Its pixels are labels, the numbers of the masks with which the model was trained, or, if
-the model has none, class indices (positions in the model's list of classes). Its palette has their colours;
-with labels above 255 it has 16 bits and no palette. --probabilities also writes classes-street.npy: a float32
-array (H, W, classes), in the order of the model's list of classes. If an image cannot be read, the others
-are labelled, and the exit status is 1.
+The model is a folder written by the commands train or convert, "digits", which is in the package,
+or the name of published weights ("hair", "relaynet"), which the first run downloads. Images are
+files, or all those in a folder, of any size. The label map of street.png is classes-street.png. Its
+pixels are labels, the numbers of the masks with which the model was trained, or, if the model has
+none, class indices (positions in the model's list of classes). Its palette has their colours; with
+labels above 255 it has 16 bits and no palette. --probabilities also writes classes-street.npy: a
+float32 array (H, W, classes), in the order of the model's list of classes. If an image cannot be
+read, the others are labelled, and the exit status is 1.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 import numpy as np
@@ -29,14 +30,22 @@ from tqdm import tqdm
 import mlx_unpool_zoo as zoo
 from mlx_unpool.porting.messages import cut
 
+from ..classes import palette
 from ..data.pictures import files_in, read_picture
-from ..drawing import PICTURE_SUFFIXES, draw_rows, overlaid, palette
+from ..drawing import PICTURE_SUFFIXES, draw_rows, overlaid
 from ..files import replacing, write_file
 from .command_line import parser_of
 from .outputs import check_inputs, check_output_file, check_range, refuse_inputs
 
-ROWS = 20  # of the picture
-Pair = tuple[np.ndarray, np.ndarray]  # an image and the class indices of its pixels
+ROWS = 20  # of the figure
+
+
+class Row(NamedTuple):
+    """A row of the figure: an image and the class indices of its pixels."""
+
+    name: str
+    image: np.ndarray
+    numbers: np.ndarray
 
 
 def model_of(path: Path) -> zoo.Model:
@@ -45,8 +54,8 @@ def model_of(path: Path) -> zoo.Model:
     channels, dims = model.picture_channels, model.dims
     if channels not in (1, 3) or dims != 2 or model.facts.modalities:
         raise ValueError(
-            f"{path} does not segment images: it is a {model.model_type}, {dims}-D, for {channels} channels. "
-            "For scans call predict in Python, with a volume (docs/zoo.md)."
+            f"{path} does not segment images: it is a {model.model_type}, {dims}-D, for {channels} "
+            "channels. For scans call predict in Python, with a volume (docs/zoo.md)."
         )
     if not model.about.classes:
         count = model.config["num_classes"]
@@ -63,7 +72,9 @@ def pictures_of(paths: list[Path], output: Path) -> dict[Path, Path]:
     if not files:
         raise ValueError(f"there is no image in {', '.join(map(str, paths))}.")
     names = distinct_names(files)
-    pictures = {output.with_name(f"{output.stem}-{name}.png"): file for name, file in zip(names, files)}
+    pictures = {
+        output.with_name(f"{output.stem}-{name}.png"): file for name, file in zip(names, files)
+    }
     if len(pictures) < len(files):
         raise ValueError(f"images must have different names, but got {cut(list(map(str, files)))}.")
     refuse_inputs(files, [output, *pictures])
@@ -71,26 +82,42 @@ def pictures_of(paths: list[Path], output: Path) -> dict[Path, Path]:
 
 
 def distinct_names(files: list[Path]) -> list[str]:
-    """The stem of each file, its name if another one has this stem, with the folder if one has this name."""
+    """A name for each file: its stem, or if another one has this stem, its name.
+
+    If another one has this name, too, the name of its folder comes first.
+    """
     stems, names = Counter(path.stem for path in files), Counter(path.name for path in files)
     result = []
     for path in files:
-        name = path.stem if stems[path.stem] == 1 else path.name
         if names[path.name] > 1:
-            name = f"{path.absolute().parent.name}-{name}"
-        result.append(name)
+            result.append(f"{path.absolute().parent.name}-{path.name}")
+        elif stems[path.stem] > 1:
+            result.append(path.name)
+        else:
+            result.append(path.stem)
     return result
 
 
-def labels_of(classes: list) -> np.ndarray:
-    """The number of each class in label maps: its label if every class has one, or its class index."""
-    labels = [entry.get("label", -1) for entry in classes]
-    are_labels = 0 <= min(labels) <= max(labels) <= 65535 and len({*labels}) == len(labels)
-    numbers = labels if are_labels else list(range(len(classes)))
-    names = cut([f"{number} {entry['name']}" for number, entry in zip(numbers, classes)])
-    kind = "labels" if are_labels else "class indices"
+def label_values(classes: list[Any]) -> np.ndarray:
+    """The number of each class in label maps: its label if each has its own, or its class index."""
+    values = list(range(len(classes)))
+    if has_labels(classes):
+        values = [entry["label"] for entry in classes]
+    return np.array(values).astype(np.uint8 if max(values) < 256 else np.uint16)
+
+
+def has_labels(classes: list[Any]) -> bool:
+    """Whether each class has its own label, of at most 16 bits."""
+    labels = {entry.get("label", -1) for entry in classes}
+    return len(labels) == len(classes) and 0 <= min(labels) <= max(labels) <= 65535
+
+
+def print_labels(classes: list[Any]) -> None:
+    """Print which number each class has in label maps."""
+    kind = "labels" if has_labels(classes) else "class indices"
+    values = label_values(classes)
+    names = cut([f"{value} {entry['name']}" for value, entry in zip(values, classes)])
     print(f"Numbers in the label maps: {kind} ({names}).", flush=True)
-    return np.array(numbers).astype(np.uint8 if max(numbers) < 256 else np.uint16)
 
 
 def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -103,9 +130,13 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     add("--output", type=Path, default=default, help=f"figure to write (default: {default})")
     side = "reduce images to this shorter side (default: as in training, if the model stores it)"
     add("--side", type=int, help=side)
-    black = "values that are black and white, in images of more than 8 bits (default: as in training)"
+    black = (
+        "values that are black and white, in images of more than 8 bits (default: as in training)"
+    )
     add("--range", type=float, nargs=2, metavar=("LOW", "HIGH"), help=black)
-    text = "also write the probabilities of the classes, classes-street.npy: float32 (H, W, classes)"
+    text = (
+        "also write the probabilities of the classes, classes-street.npy: float32 (H, W, classes)"
+    )
     add("--probabilities", action="store_true", help=text)
     arguments = parser.parse_args(words)
     if arguments.side is not None and arguments.side < 8:
@@ -115,12 +146,13 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def small(image: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """An image and its class indices for the figure, at most 512 pixels wide and high."""
+def row_of(path: Path, image: np.ndarray, numbers: np.ndarray) -> Row:
+    """A row of the figure, with an image of at most 512 x 512 pixels."""
     picture = Image.fromarray(image).convert("RGB")
     picture.thumbnail((512, 512))
-    reduced = Image.fromarray(numbers.astype(np.int32)).resize(picture.size, Image.Resampling.NEAREST)
-    return np.array(picture), np.array(reduced)
+    classes = Image.fromarray(numbers.astype(np.int32))
+    reduced = classes.resize(picture.size, Image.Resampling.NEAREST)
+    return Row(path.name, np.array(picture), np.array(reduced))
 
 
 def write_labels(target: Path, numbers: np.ndarray, values: np.ndarray, classes: list[Any]) -> None:
@@ -151,19 +183,27 @@ def largest_classes(numbers: np.ndarray, classes: list[Any]) -> str:
     return ", ".join(f"{classes[n]['name']} {shares[n]:.0%}" for n in largest)
 
 
-def report_failures(failed: list[str], count: int) -> None:
-    """Print the errors of the images that were not labelled."""
-    if failed:
-        summary = f"{len(failed)} of {count} images were not labelled."
-        print(*failed, summary, sep="\n", file=sys.stderr)
+def draw(rows: list[Row], classes: list[Any], output: Path) -> None:
+    """Draw images beside their classes, and with their classes on them."""
+    columns = {
+        "image": [row.image for row in rows],
+        "classes": [row.numbers for row in rows],
+        "overlay": [overlaid(row.image, row.numbers, classes) for row in rows],
+    }
+    draw_rows(columns, classes, output, names=[row.name for row in rows])
 
 
-def draw(pairs: list[Pair], classes: list[Any], output: Path, is_part: bool) -> None:
-    """Draw images beside their classes, and with their classes on them. ``is_part``: there are more."""
-    images, numbers = zip(*pairs)
-    overlays = [overlaid(image, indices, classes) for image, indices in zip(images, numbers)]
-    draw_rows({"image": images, "classes": numbers, "overlay": overlays}, classes, output)
-    print(f"Wrote {output} with the first {ROWS} images." if is_part else f"Wrote {output}.")
+def write_results(
+    image: np.ndarray, numbers: np.ndarray, target: Path, model: zoo.Model, probabilities: bool
+) -> str:
+    """Write the label map of an image and, on request, its probabilities. Return their paths."""
+    classes = model.about.classes
+    write_labels(target, numbers, label_values(classes), classes)
+    if not probabilities:
+        return str(target)
+    path = target.with_suffix(".npy")
+    write_file(path, partial(np.save, arr=model.probabilities(image)))
+    return f"{target} and {path}"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -172,12 +212,13 @@ def main(words: Sequence[str] | None = None) -> int:
     output = arguments.output
     pictures = pictures_of(arguments.images, output)
     model = model_of(arguments.model)
+    classes = model.about.classes
     for name in ("side", "range"):
         if value := getattr(arguments, name):
             model.about.input[name] = value
     print_notices(model)
-    labels = labels_of(model.about.classes)
-    pairs: list[Pair] = []  # of the figure
+    print_labels(classes)
+    rows: list[Row] = []
     failed = []
     for target, path in tqdm(pictures.items(), unit="image", disable=None):
         try:
@@ -186,16 +227,16 @@ def main(words: Sequence[str] | None = None) -> int:
         except (ValueError, OSError) as error:
             failed.append(str(error) if str(path) in str(error) else f"{path}: {error}")
             continue
-        write_labels(target, numbers, labels, model.about.classes)
-        written = [target]
-        if arguments.probabilities:
-            written.append(target.with_suffix(".npy"))
-            write_file(written[-1], partial(np.save, arr=model.probabilities(image)))
-        tqdm.write(f"{path.name}: {largest_classes(numbers, model.about.classes)}")
-        tqdm.write(f"Wrote {' and '.join(map(str, written))}.")
-        if len(pairs) < ROWS:
-            pairs.append(small(image, numbers))
-    if pairs:
-        draw(pairs, model.about.classes, output, is_part=len(pictures) - len(failed) > ROWS)
-    report_failures(failed, len(pictures))
-    return 1 if failed else 0
+        written = write_results(image, numbers, target, model, arguments.probabilities)
+        tqdm.write(f"{path.name}: {largest_classes(numbers, classes)}\nWrote {written}.")
+        if len(rows) < ROWS:
+            rows.append(row_of(path, image, numbers))
+    if rows:
+        draw(rows, classes, output)
+        first = f" with the first {ROWS} images" if len(pictures) - len(failed) > ROWS else ""
+        print(f"Wrote {output}{first}.")
+    if failed:
+        summary = f"{len(failed)} of {len(pictures)} images were not labelled."
+        print(*failed, summary, sep="\n", file=sys.stderr)
+        return 1
+    return 0

@@ -246,7 +246,7 @@ def read_picture(path: Path, model: Any) -> np.ndarray:
         if "range" in how:
             raise ValueError(f"{path} has 8 bits, but the model learned from images of more.")
         made = values
-    elif values.ndim == 3 and not {"range", "white_level"} & {*how}:
+    elif values.ndim == 3 and "range" not in how:
         made = (values >> 8).astype(np.uint8)  # as Pillow converts colours
     else:
         try:
