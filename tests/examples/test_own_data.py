@@ -287,7 +287,7 @@ def test_programs_read_images_by_one_function_and_say_what_they_cannot(tmp_path)
     assert "before the normalisation, {:g} to {:g} are 0 to 255, others clipped.".format(*ends) in said
     options += ["--resume", "--steps", 2]
     said = call("train", *options, "--learning-rate", 0.5, status=1).stderr
-    assert ". For another rate, start from its model: --model FOLDER --output NEW" in said
+    assert ". To change it, start from its model: --model FOLDER --output NEW" in said
 
 
 def test_label_maps_of_images_with_equal_names_and_an_image_of_few_levels(tmp_path):
