@@ -10,7 +10,7 @@ import mlx.core as mx
 import mlx_unpool_zoo as zoo
 import numpy as np
 import pytest
-from helpers.faults import contents
+from helpers.faults import contents, ctrl_c_raises
 from helpers.masks import BLOCKS, COLOURS, TRUTH, TURNED, encoded, put, write
 from helpers.programs import call
 from helpers.small_models import randomised, save_state, small_model, vgg16_state
@@ -22,7 +22,7 @@ from mlx_unpool_zoo.commands.outputs import reserved
 from mlx_unpool_zoo.data import read
 from mlx_unpool_zoo.drawing import overlaid
 from mlx_unpool_zoo.enet import ENet
-from mlx_unpool_zoo.training import weighted_cross_entropy
+from mlx_unpool_zoo.training import StopRequest, weighted_cross_entropy
 from PIL import Image
 
 TALL = BLOCKS.repeat(2, 0)[:32, :32]
@@ -182,6 +182,14 @@ def test_the_same_command_continues_a_run_of_another_network(tmp_path):
     said = call(*command, "--steps", 2, "--resume").stdout
     assert "Resuming after step 1 of 2." in said
     assert [path.name for path in (tmp_path / "out").iterdir() if path.is_dir()] == ["enet"]
+
+
+def test_a_second_ctrl_c_does_not_wait():
+    with ctrl_c_raises(), StopRequest() as request:
+        signal.raise_signal(signal.SIGINT)
+        assert request.made
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeypatch):

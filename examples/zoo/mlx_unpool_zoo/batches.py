@@ -90,7 +90,8 @@ class Pictures:
         while True:
             pictures, truths = [], []
             for number in random.choice(len(self.pairs), count, replace=few):
-                picture, truth = square_of(*self.pairs[number], side, random)
+                picture, truth = self.pairs[number]
+                picture, truth = square_of(picture, truth, side, random)
                 pictures.append(picture)
                 truths.append(truth)
             classes = np.stack(truths)

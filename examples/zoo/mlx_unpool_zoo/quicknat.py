@@ -162,5 +162,6 @@ class QuickNAT(Stages):
     @classmethod
     def config_of(cls, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
         kinds = {"SELayer.cSE.": "CSSE", "SELayer.fc1.": "CSE", "SELayer.conv.": "SSE"}
-        found = [kind for part, kind in kinds.items() if any(part in name for name in state)]
-        return super().config_of(state) | {"se_block": (*found, "NONE")[0]}
+        names = " ".join(state)
+        found = [kind for part, kind in kinds.items() if part in names]
+        return super().config_of(state) | {"se_block": found[0] if found else "NONE"}

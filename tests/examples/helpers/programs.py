@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import io
 import os
-import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,14 +40,6 @@ def call(program: str, *options: object, status: int = 0) -> SimpleNamespace:
             run_program(main)
     assert end.value.code == status, errors.getvalue()
     return SimpleNamespace(stdout=out.getvalue(), stderr=errors.getvalue())
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 class Bomb:
