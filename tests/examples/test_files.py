@@ -305,8 +305,7 @@ def test_types_that_are_not_supported_are_named(dtype, tmp_path):
     path = tmp_path / "a.safetensors"
     path.write_bytes(safetensors_of(dtype, 1))
     with pytest.raises(
-        ValueError,
-        match=f"^it has arrays of the type {dtype}, which is not supported: save as",
+        ValueError, match=f"^it has arrays of the type {dtype}, which is not supported: save as"
     ):
         load_arrays(path)
 
