@@ -11,6 +11,7 @@ from helpers.masks import BLOCKS, COLOURS, encoded, error_of, pairs, png, put, w
 from helpers.programs import call
 from helpers.small_models import randomised
 from mlx_unpool_zoo.classes import not_drawn
+from mlx_unpool_zoo.commands import train
 from mlx_unpool_zoo.data import read
 from mlx_unpool_zoo.data.folders import find
 from mlx_unpool_zoo.data.pictures import range_of, read_picture
@@ -350,6 +351,25 @@ def test_programs_read_images_by_one_function_and_say_what_they_cannot(tmp_path)
     assert said.startswith(
         "--crop must be at most 160, the longer side of the largest image after "
     )
+
+
+def test_a_class_file_that_a_person_writes_meanwhile_is_kept(tmp_path, monkeypatch):
+    (write(tmp_path, [BLOCKS]) / "classes.txt").unlink()
+    by_hand = tmp_path / "classes.txt"
+    monkeypatch.setattr(train, "proposed_classes", lambda *_, **__: by_hand.write_text("0 mine"))
+    said = call("train", "--data", tmp_path, "--write-classes", status=1).stderr
+    assert "classes.txt exists: " in said
+    assert by_hand.read_text() == "0 mine"
+
+
+def test_images_that_are_too_small_are_named(tmp_path):
+    write(tmp_path, [BLOCKS] * 4 + [BLOCKS[:4, 6:10]])
+    said = call("train", "--data", tmp_path, "--output", tmp_path / "x", status=1).stderr
+    assert (
+        "images/4.png must have at least 8 pixels on each side after --side 256, but has 4 x 4"
+        in said
+    )
+    assert not (tmp_path / "x").exists()
 
 
 def test_an_ending_that_begins_with_a_hyphen(tmp_path):

@@ -91,7 +91,7 @@ def test_metrics_leave_ignored_pixels_and_classes_out(monkeypatch):
 
 def test_a_model_that_does_not_fit_is_named_before_training(tmp_path):
     small_model("quicknat")[0].save_pretrained(tmp_path / "q")
-    options = "--data", write(tmp_path / "d", [TRUTH] * 5), "--output", tmp_path / "out"
+    options = "--data", write(tmp_path / "d", [BLOCKS] * 5), "--output", tmp_path / "out"
     for model, said in (
         ("no/such", "--model must be segnet, enet, digits, hair or the folder of a model"),
         (tmp_path / "q", "--model must segment RGB images, unlike"),

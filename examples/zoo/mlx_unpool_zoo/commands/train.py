@@ -143,7 +143,7 @@ def names_in(model: str) -> set[str]:
     """The names of the classes of a model in a folder; none for a new network."""
     if not Path(model).is_dir():
         return set()
-    return {entry["name"] for entry in zoo.from_pretrained(model).about.classes}
+    return {entry["name"] for entry in zoo.from_pretrained(model).about.classes or ()}
 
 
 def check_sizes(arguments: Namespace, splits: dict[str, Pictures]) -> None:

@@ -25,13 +25,13 @@ from .proposal import oddities, share_of, total
 
 VALUE = r"([0-9]+|#[0-9a-fA-F]{6})"
 COMMENT = r"(^|\s{2,}|\t)#(\s.*)?$"
-PLACEHOLDER, IGNORED_NAME = "?", "ignored"
+IGNORED_NAME = "ignored"
 # What is wrong with a name that has one of these forms.
 WRONG_NAMES = {
     r"[=:,;].*": "it must have only spaces between value and name: {line!r}.",
     r"\?.*|.*\s\?": "write a name for {value} in place of ?.",
     rf"{VALUE}\s.*|#[0-9a-fA-F]{{6}}": "it must have one value, but has two: {line!r}.",
-    r".*(\s[0-9]+){3}": "a colour, as #804080, replaces the number: {line!r}.",
+    r".*(\s[0-9]+){3}": "a colour, as #804080, is in place of the number: {line!r}.",
     r"[\W_]*(ignored?|void|unlabell?ed)([\W_].*)?": (
         "{name!r} can mean two things. Call it ignored (two spaces before a comment) if its pixels "
         "do not count, or give it another name if it is a class."

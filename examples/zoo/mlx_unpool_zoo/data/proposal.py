@@ -31,8 +31,7 @@ def proposal(masks: Sequence[Mask]) -> str:
     """The lines of a class file for the values of masks, and what looks odd in these, as comments.
 
     Raises:
-        ValueError: If the masks have one value only, more than classes can have, or both numbers
-            and colours.
+        ValueError: If the masks have one value only, or more than classes can have.
     """
     counts = total(masks)
     if len(counts) == 1:
@@ -66,10 +65,9 @@ def hints(masks: Sequence[Mask], counts: Counter[int]) -> list[str]:
 def oddities(masks: Sequence[Mask], counts: Counter[int]) -> list[str]:
     """Sentences about values that seem to be wrong."""
     found = []
-    between = rare_between(counts)
     if len(counts) > MANY:
         found.append(TOO_MANY)
-    elif len(between) > 2:
+    elif len(between := rare_between(counts)) > 2:
         values = ", ".join(map(text_of, between[:3]))
         found.append(f"{values} have few pixels and lie between frequent values. {SMOOTHED}")
     if numbers_objects(masks):
@@ -77,19 +75,21 @@ def oddities(masks: Sequence[Mask], counts: Counter[int]) -> list[str]:
             "Every mask has all numbers from 0 to another one: if these number objects, write "
             "masks that have the number of the class of each object instead."
         )
-    kinds = {tuple(mask.counts): mask.path for mask in masks}
-    if len(counts) > 2 and max(map(len, kinds)) == 2:
-        (one, path), (other, another) = [*kinds.items()][:2]
+    if different := different_pairs(masks):
         found.append(
-            f"No mask has more than two values: {texts_of(one)} in {path}, {texts_of(other)} in "
-            f"{another}. Values that mean the same, as 1 and 255 may, need the same name."
+            f"No mask has more than two values, but these differ: {different}. Values that mean "
+            "the same, as 1 and 255 may, need the same name."
         )
     return found
 
 
-def texts_of(values: Sequence[int]) -> str:
-    """Values in a sentence."""
-    return " and ".join(map(text_of, values))
+def different_pairs(masks: Sequence[Mask]) -> str:
+    """Two pairs of values and masks with them, if no mask has more values; otherwise nothing."""
+    pairs = {tuple(mask.counts): mask.path for mask in masks if len(mask.counts) == 2}
+    if len(pairs) < 2 or max(len(mask.counts) for mask in masks) > 2:
+        return ""
+    shown = [*pairs.items()][:2]
+    return ", ".join(f"{text_of(a)} and {text_of(b)} in {path}" for (a, b), path in shown)
 
 
 def rare_between(counts: Counter[int]) -> list[int]:
