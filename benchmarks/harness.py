@@ -1,7 +1,7 @@
 """What the benchmarks share: their command line, stored runs, and the tables of the pages.
 
-The alternatives run in one process and take turns. The machines are shared, so times vary; ratios of medians
-vary much less. ``python benchmarks/harness.py`` writes the tables of all stored runs.
+The alternatives run in one process and take turns. The machines are shared, so times vary; ratios
+of medians vary much less. ``python benchmarks/harness.py`` writes the tables of all stored runs.
 """
 
 import argparse
@@ -31,9 +31,9 @@ Run = dict[str, Any]  # the machine, and the rows that were measured
 def medians(rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float = 0.03) -> dict[str, Times]:
     """The median times of each function. The functions take turns.
 
-    In a turn, a function first runs for ``seconds`` (at least two runs) without counting. This fills the
-    caches again and wakes MLX's thread, which takes tens of milliseconds on a busy machine. Then it runs for
-    ``seconds`` (at least three runs) that count.
+    In a turn, a function first runs for ``seconds`` (at least two runs) without counting. This
+    fills the caches again and wakes MLX's thread, which takes tens of milliseconds on a busy
+    machine. Then it runs for ``seconds`` (at least three runs) that count.
     """
     times: dict[str, list[Times]] = {name: [] for name in rivals}
     for _ in range(turns):

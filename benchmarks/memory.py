@@ -3,9 +3,9 @@
     python benchmarks/memory.py            measure and print the table (a minute)
     python benchmarks/memory.py --store    the same, and store the run beside the last one
 
-Each figure is measured in a new process, in two ways: the increase of the process's resident memory since
-the model was made, and the bytes that MLX has allocated. MLX allocates arrays before it computes them, so the
-second figure can be larger. On a GPU only the second one counts.
+Each figure is measured in a new process, in two ways: the increase of the process's resident memory
+since the model was made, and the bytes that MLX has allocated. MLX allocates arrays before it
+computes them, so the second figure can be larger. On a GPU only the second one counts.
 """
 
 import multiprocessing

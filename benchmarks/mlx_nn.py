@@ -3,8 +3,9 @@
     python benchmarks/mlx_nn.py            measure and print the tables (about 4 minutes)
     python benchmarks/mlx_nn.py --store    the same, and store the run beside the last one
 
-The pages show the last two stored runs, of each row the one with the smaller ratio. The runs must be
-ten minutes apart. A cell says "machine busy" if the elapsed time is more than 15 % above the CPU time.
+The pages show the last two stored runs, of each row the one with the smaller ratio. The runs must
+be ten minutes apart. A cell says "machine busy" if the elapsed time is more than 15 % above the CPU
+time.
 
 Times are medians in one process on MLX's default device. The two libraries take turns.
 """
@@ -148,7 +149,8 @@ def measured(case: Case) -> dict[str, Any]:
 def built(case: Case) -> dict[str, Any]:
     """Times to build a call, without evaluation: of a forward pass, and with its gradient.
 
-    An operation of 25 MB before each call empties the processor's caches, as the layers of a network do.
+    An operation of 25 MB before each call empties the processor's caches, as the layers of a
+    network do.
     """
     x, other = mx.zeros(case.shape), mx.zeros(25_000_000 // 4)
     row: dict[str, Any] = {"case": case.name}

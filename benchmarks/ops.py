@@ -3,8 +3,8 @@
     python benchmarks/ops.py            measure and print the table (a minute or two)
     python benchmarks/ops.py --store    the same, and store the run beside the last one
 
-The page shows the last two stored runs, of each speed-up the smaller one. On a GPU, PyTorch's GPU is measured
-as well.
+The page shows the last two stored runs, of each speed-up the smaller one. On a GPU, PyTorch's GPU
+is measured as well.
 """
 
 import itertools

@@ -29,7 +29,11 @@ with group("examples"):
     from mlx_unpool_zoo import runs
     from mlx_unpool_zoo.batches import Pictures
     from mlx_unpool_zoo.commands.outputs import reserved
-    from mlx_unpool_zoo.commands.run_options import add_run_options, check_run_options
+    from mlx_unpool_zoo.commands.run_options import (
+        add_run_options,
+        check_one_process,
+        check_run_options,
+    )
     from mlx_unpool_zoo.metrics import SCORES
     from mlx_unpool_zoo.segnet import DECODERS
 
@@ -149,6 +153,7 @@ def trained(
 def main() -> int:
     """Run the program and return the exit status."""
     arguments = parse_arguments()
+    check_one_process()
     splits: dict[str, Pictures] = {}
     for split, count in SCENES.items():
         splits[split] = scenes_to_evaluate(split, 5 if arguments.smoke else count)

@@ -1,16 +1,18 @@
 """The primitives as plain ``mlx.core`` operations, for the CPU.
 
-The operations were chosen by measurement: few passes over memory, each in a loop that MLX's CPU backend
-vectorises or at least runs without branches. Slower, or not usable:
+The operations were chosen by measurement: few passes over memory, each in a loop that MLX's CPU
+backend vectorises or at least runs without branches. Slower, or not usable:
 
-- ``mx.where``, ``|`` of bools, ``mx.pad`` and ``mx.concatenate`` of large arrays, which are not vectorised;
-  gathers with several index arrays; scatters where a product with a mask will do (``scatter_to_tiles``).
+- ``mx.where``, ``|`` of bools, ``mx.pad`` and ``mx.concatenate`` of large arrays, which are not
+  vectorised; gathers with several index arrays; scatters where a product with a mask will do
+  (``scatter_to_tiles``).
 - Comparing bits instead of testing for NaN: a wrong index if a window contains two equal NaNs.
-- ``mx.compile`` inside the library (see ``arrays.unfused``); one image at a time; packed indices of 2 bits.
+- ``mx.compile`` inside the library (see ``arrays.unfused``); one image at a time; packed indices of
+  2 bits.
 
-Each number that depends on the size of an array is a ``constant``, an array that is not a scalar. Inside a
-user's ``mx.compile``, MLX writes scalars into C++ source and calls the compiler for each new number, which
-takes half a second or more: every new image size would compile a pool again.
+Each number that depends on the size of an array is a ``constant``, an array that is not a scalar.
+Inside a user's ``mx.compile``, MLX writes scalars into C++ source and calls the compiler for each
+new number, which takes half a second or more: every new image size would compile a pool again.
 """
 
 from __future__ import annotations

@@ -32,10 +32,11 @@ def narrowest(largest: int) -> mx.Dtype:
 def unfused(x: mx.array) -> mx.array:
     """Return a view across which ``mx.compile`` does not fuse.
 
-    On the CPU, MLX's compiler turns fused operations into one loop over run-time strides unless all inputs
-    are contiguous. C++ compilers do not vectorise that loop, while MLX's own loops are vectorised. Compiling
-    fused source also takes half a second or more. Fusion stops at any operation that is not arithmetic; a
-    transpose that keeps the order of the axes takes no time. (``mx.contiguous`` cannot be exported.)
+    On the CPU, MLX's compiler turns fused operations into one loop over run-time strides unless all
+    inputs are contiguous. C++ compilers do not vectorise that loop, while MLX's own loops are
+    vectorised. Compiling fused source also takes half a second or more. Fusion stops at any
+    operation that is not arithmetic; a transpose that keeps the order of the axes takes no time.
+    (``mx.contiguous`` cannot be exported.)
     """
     return x.transpose(_SAME_AXES[x.ndim])
 

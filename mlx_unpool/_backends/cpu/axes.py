@@ -87,8 +87,8 @@ class Axis:
     def has_empty_windows(self) -> bool:
         """Whether a window may have no element inside the plane.
 
-        Only a window that starts in the padding can skip the whole plane, and only if its dilation is larger
-        than the length: it does if ``start mod dilation`` is the length or more.
+        Only a window that starts in the padding can skip the whole plane, and only if its dilation
+        is larger than the length: it does if ``start mod dilation`` is the length or more.
         """
         return self.padding > 0 and self.dilation > self.length
 
@@ -105,8 +105,8 @@ class Axes(tuple[Axis, ...]):
     def origin(self) -> int:
         """The origin of the first window. The flat index of an element is its window's plus 0 or more.
 
-        The origin is ``after`` elements before the first used element, because an element after the plane is
-        replaced by one up to that many elements earlier.
+        The origin is ``after`` elements before the first used element, because an element after the
+        plane is replaced by one up to that many elements earlier.
         """
         return sum((axis.first - axis.after * axis.dilation) * axis.pitch for axis in self)
 

@@ -1,7 +1,7 @@
 """The maximum of every window and its offset in the window, computed one axis at a time.
 
-The last axis is reduced first, so ties are resolved in row-major order. Time of a pool with indices on an
-AMD EPYC over that of this strategy:
+The last axis is reduced first, so ties are resolved in row-major order. Time of a pool with indices
+on an AMD EPYC over that of this strategy:
 
 | condition | strategy | without it |
 |---|---|---|
@@ -29,8 +29,8 @@ _SEPARATE_KERNEL = 100  # elements
 class Maxima(NamedTuple):
     """The maximum of each of many sets of elements, and its offset.
 
-    An offset is the sum over the axes of the element's number in its window times the step of that axis. Its
-    dtype is the narrowest one for offsets up to ``largest``.
+    An offset is the sum over the axes of the element's number in its window times the step of that
+    axis. Its dtype is the narrowest one for offsets up to ``largest``.
     """
 
     values: mx.array
@@ -78,15 +78,16 @@ class Maxima(NamedTuple):
     def merge(self, later: Maxima) -> Maxima:
         """The maxima of these sets and of those in ``later``, whose offsets are larger.
 
-        Of equal maxima the earlier one is kept. A NaN in ``later`` replaces any value. Sets may share
-        elements that have the same offsets.
+        Of equal maxima the earlier one is kept. A NaN in ``later`` replaces any value. Sets may
+        share elements that have the same offsets.
         """
         values, theirs, their_offsets = self.values, later.values, later.offsets
         # mx.maximum returns a NaN in its first operand, and the second operand if both are equal.
         maxima = mx.maximum(theirs, values)
         largest, dtype = later.largest, narrowest(later.largest)
         narrow = mx.uint8 if their_offsets is None else mx.int8
-        # Views keep mx.compile from fusing operations on strided and contiguous arrays into a strided loop.
+        # Views keep mx.compile from fusing operations on strided and contiguous arrays into a
+        # strided loop.
         wins = (theirs > values).view(narrow)
         if is_float(theirs.dtype):
             wins = wins | (theirs != theirs).view(narrow)
@@ -189,7 +190,8 @@ def irregular_windows(
 ) -> Maxima:
     """Like ``windows``, for windows from ``start`` to ``stop``, arrays that broadcast to (B, D, H, W, C).
 
-    Each is two windows of half the length of the longest one, at the start and at the end. None is shorter.
+    Each is two windows of half the length of the longest one, at the start and at the end. None is
+    shorter.
     """
     half = -(-longest // 2)
     halves = windows(sets, axis, half, 1, 1, sets.values.shape[axis + 1] - half + 1, step)

@@ -22,9 +22,9 @@ def used_rows(
 ) -> tuple[mx.array, list[mx.array | None]]:
     """The rows from ``first`` to ``stop`` of each axis, those outside ``x`` replaced by rows inside.
 
-    Also, for each axis, the distance from each row to its replacement, in window elements. ``Axis.after`` is
-    added to make it non-negative. None for an axis whose rows are all inside. Sparse axes and
-    those in ``kept`` keep all their rows.
+    Also, for each axis, the distance from each row to its replacement, in window elements.
+    ``Axis.after`` is added to make it non-negative. None for an axis whose rows are all inside.
+    Sparse axes and those in ``kept`` keep all their rows.
     """
     axes = [None if keep else _moved(axis) for axis, keep in zip(axes_of(g), kept)]
     if any(axis and axis.before + axis.after for axis in axes):

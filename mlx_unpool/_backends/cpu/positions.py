@@ -1,8 +1,8 @@
 """Conversion of indices to element numbers, and scatters and gathers with them.
 
-MLX's scatters and gathers do not check bounds, so a caller's indices are brought into range first: an index
-outside the plane is replaced by a spare element after the plane. The ways from indices to elements, and the
-time of unpooling on an AMD EPYC with flat indices instead of this way:
+MLX's scatters and gathers do not check bounds, so a caller's indices are brought into range first:
+an index outside the plane is replaced by a spare element after the plane. The ways from indices to
+elements, and the time of unpooling on an AMD EPYC with flat indices instead of this way:
 
 | indices | windows | from a pool | from a caller |
 |---|---|---|---|
@@ -12,8 +12,8 @@ time of unpooling on an AMD EPYC with flat indices instead of this way:
 | window | beyond it, some empty | as from a caller | ``_in_larger_plane`` |
 | window | farther apart, or of more than 65,536 elements | ``by_window`` | flat indices, ``by_number`` |
 
-If small windows cover the plane, ``scatter_to_tiles`` needs no elements (without it: 8x112x112x64 1.5 times
-the time, 16x28x28x256 1.8).
+If small windows cover the plane, ``scatter_to_tiles`` needs no elements (without it: 8x112x112x64
+1.5 times the time, 16x28x28x256 1.8).
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def take(full: mx.array, positions: Positions) -> mx.array:
 def take_last(full: mx.array, positions: Positions) -> mx.array:
     """Like ``take``, but zero for a value that is not the last at its position.
 
-    The last value at each position writes its number there, and the full array is scattered to these numbers.
+    The last value at each position writes its number there, and the full array is scattered to
+    these numbers.
     """
     rows, count = positions.elements.shape
     number = mx.broadcast_to(mx.arange(1, count + 1, dtype=narrowest(count + 1)), (rows, count))
@@ -157,8 +158,8 @@ def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positio
 def _in_larger_plane(indices: mx.array, g: WindowGeometry) -> Positions:
     """The positions of any window indices of windows beyond the plane.
 
-    They are positions in a plane that contains all windows first. A table of that plane gives each its
-    element, and a spare one to those in the margins.
+    They are positions in a plane that contains all windows first. A table of that plane gives each
+    its element, and a spare one to those in the margins.
     """
     channels = indices.shape[4]
     end = prod(g.size) * channels
@@ -191,7 +192,8 @@ def _elements(
 ) -> mx.array:
     """The element of each window index in a plane of ``size``.
 
-    Unless ``invalid`` is None, the plane starts with the first window, and invalid indices get that element.
+    Unless ``invalid`` is None, the plane starts with the first window, and invalid indices get that
+    element.
     """
     is_checked = invalid is not None
     if is_checked:
@@ -213,7 +215,8 @@ def _elements(
 def _element_table(g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, invalid: int | None) -> mx.array:
     """The distance of every window element to the first used one.
 
-    Unused elements, and unless ``invalid`` is None one more at the end, have that distance or a larger one.
+    Unused elements, and unless ``invalid`` is None one more at the end, have that distance or a
+    larger one.
     """
     outside = mx.array(invalid or 0, dtype)
     table = mx.zeros((), dtype)
@@ -245,7 +248,8 @@ def starts(first: int, step: int, count: int, dtype: mx.Dtype) -> mx.array:
     if max(-first, stop) < LARGEST_RANGE:
         fits = dtype.size < 8 and first >= -(2**31) and stop < 2**31
         return mx.arange(first, stop, step, dtype=mx.int32 if fits else mx.int64).astype(dtype)
-    # Equal modulo 2^32: the dtype has at most 32 bits, because a plane has fewer than 2^31 positions.
+    # Equal modulo 2^32: the dtype has at most 32 bits, because a plane has fewer than 2^31
+    # positions.
     first, step = first % 2**32, step % 2**32
     numbers = mx.arange(count, dtype=mx.int64) * constant(step, mx.int64)
     return (numbers + constant(first, mx.int64)).astype(dtype)

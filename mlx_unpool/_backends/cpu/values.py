@@ -1,7 +1,8 @@
 """The maximum of every window without its position.
 
-Without positions the order of the elements is free: of equal zeros and of several NaNs, any may remain. The
-first axis is reduced first, because its rows are the longest. Measured on an AMD EPYC, time over ``mlx.nn``:
+Without positions the order of the elements is free: of equal zeros and of several NaNs, any may
+remain. The first axis is reduced first, because its rows are the longest. Measured on an AMD EPYC,
+time over ``mlx.nn``:
 
 | condition | strategy | gain |
 |---|---|---|
@@ -67,7 +68,8 @@ def one_reduction(shape: tuple[int, ...], itemsize: int, g: Geometry) -> Steps:
 def _reduction(shape: tuple[int, ...], axes: tuple[tuple[int, int, int], ...]) -> Steps:
     """How to reduce separate windows of an array (B, D, H, W, C); ``axes``: kernel, stride and count.
 
-    For each row that it reduces MLX divides once per axis, so axes are merged where that needs no copy.
+    For each row that it reduces MLX divides once per axis, so axes are merged where that needs no
+    copy.
     """
     batch, *size, channels = shape
     parts, kernels = _parts(batch, size, axes)

@@ -5,6 +5,8 @@ import math
 from argparse import Namespace
 from pathlib import Path
 
+import mlx.core as mx
+
 from .outputs import check_output_folder
 
 
@@ -50,3 +52,10 @@ def check_run_options(parser: argparse.ArgumentParser, arguments: Namespace, smo
     if arguments.learning_rate is not None and not 0 < arguments.learning_rate < math.inf:
         parser.error("--learning-rate must be positive and finite")
     check_output_folder("--output", arguments.output)
+
+
+def check_one_process() -> None:
+    """Raise ValueError if MLX's launcher started several processes."""
+    count = mx.distributed.init().size()
+    if count > 1:
+        raise ValueError(f"Training runs in one process, but mlx.launch started {count}.")

@@ -39,7 +39,7 @@ from ..segnet import DECODERS, NORMS
 from ..training import read_checkpoint
 from .command_line import parser_of
 from .outputs import check_range, reserved
-from .run_options import add_run_options, check_run_options
+from .run_options import add_run_options, check_one_process, check_run_options
 
 PREDICTIONS, DATA = "predictions.png", "data.png"
 FILES = (*RUN_FILES, PREDICTIONS, DATA)  # of a run, besides the folder of the model
@@ -262,6 +262,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if arguments.write_classes:
         write_classes(arguments)
         return 0
+    check_one_process()
     check_crop(kind_of(arguments), arguments.crop)  # before the images are read
     splits = read_data(arguments)
     model = model_of(arguments, splits["train"])
