@@ -5,6 +5,7 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import mlx.core as mx
 import mlx_unpool_zoo as zoo
@@ -281,3 +282,27 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
     small_model("quicknat")[0].save_pretrained("quicknat")
     (line,) = call("predict", "quicknat", pictures, status=1).stderr.splitlines()
     assert "does not segment images: it is a quicknat, 2-D, for 1 channels" in line
+
+
+# Several processes.
+
+
+@pytest.fixture
+def second_process(monkeypatch):
+    """This process is the second of two that mlx.launch started."""
+    world = SimpleNamespace(size=lambda: 2, rank=lambda: 1)
+    monkeypatch.setattr(mx.distributed, "init", lambda: world)
+
+
+def test_the_second_process_writes_no_class_file(second_process, tmp_path):
+    folder = write(tmp_path, [BLOCKS] * 5)
+    (folder / "classes.txt").unlink()
+    assert train.main(["--data", str(folder), "--write-classes"]) == 0
+    assert not (folder / "classes.txt").exists()
+
+
+def test_training_in_several_processes_is_refused(second_process, tmp_path):
+    folder = write(tmp_path, [BLOCKS] * 5)
+    with pytest.raises(ValueError, match="one process, but mlx.launch started 2"):
+        train.main(["--data", str(folder), "--output", str(tmp_path / "run")])
+    assert not (tmp_path / "run").exists()
