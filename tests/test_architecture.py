@@ -61,7 +61,9 @@ __main__
 commands.convert commands.predict commands.recolor commands.train
 batches
 data
+data.records
 data.class_file
+data.proposal
 __init__ data.folders data.masks
 enet fastsurfer hair quicknat relaynet segnet
 stages
