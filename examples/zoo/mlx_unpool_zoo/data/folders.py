@@ -211,7 +211,7 @@ class Search:
 
 
 def name_of(path: Path) -> str:
-    """The name of a file without its suffix, as it is compared."""
+    """The name of a file without its suffix, normalised."""
     return normalised(path.stem)
 
 
