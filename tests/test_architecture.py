@@ -62,7 +62,9 @@ commands.convert commands.predict commands.recolor commands.train
 runs
 batches
 data
+data.records
 data.class_file
+data.proposal
 __init__ data.folders data.masks
 enet fastsurfer hair quicknat relaynet segnet
 stages

@@ -162,14 +162,21 @@ class Search:
 
     def is_skipped(self, path: Path) -> bool:
         """Whether a path is hidden, a text about the data, or the class file."""
-        if path.name.startswith("."):
+        name = path.name.lower()
+        if name.startswith("."):
             return True
-        if not path.is_file():
-            return False
-        if re.fullmatch(SKIPPED, path.name, re.IGNORECASE):
-            return True
-        if any(used.is_file() and path.samefile(used) for used in (self.class_file, self.usual)):
-            return True
+        if re.fullmatch(SKIPPED, name):
+            return path.is_file()
+        is_class_file = name in (CLASS_FILE, self.class_file.name.lower()) and path.is_file()
+        return is_class_file and (self.is_used(path) or self.is_copy(path))
+
+    def is_used(self, path: Path) -> bool:
+        """Whether a file is the class file, or the one that --classes replaces."""
+        files = [file for file in (self.class_file, self.usual) if file.is_file()]
+        return any(path.samefile(file) for file in files)
+
+    def is_copy(self, path: Path) -> bool:
+        """Whether a file has the name of a class file and the same content."""
         if path.name != CLASS_FILE or not self.class_file.is_file():
             return False
         return path.read_bytes() == self.class_file.read_bytes()
@@ -204,7 +211,7 @@ class Search:
 
 
 def name_of(path: Path) -> str:
-    """The name of a file without its suffix, as it is compared."""
+    """The name of a file without its suffix, normalised."""
     return normalised(path.stem)
 
 
