@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 import shlex
 import unicodedata
@@ -18,6 +19,7 @@ from .pictures import SUFFIXES
 SPLITS = {"train": "train", "val": "validation", "test": "test"}  # by the names of folders
 MASK_SUFFIXES = (".png", ".tif", ".tiff", ".bmp")
 CLASS_FILE = "classes.txt"
+LISTED = 100  # lines of a text that are compared with the names of images
 # Files that need no use: texts about the data, and files of Windows and macOS.
 SKIPPED = r".*\.md|(readme|licen[cs]e)(\.dataset|\.roboflow)?(\.txt|\.rst|\.pdf|\.html)?"
 SKIPPED += r"|thumbs\.db|desktop\.ini|icon\r"
@@ -104,7 +106,10 @@ def find(
         if further:
             raise ValueError(f"--{split} must be the folder of one split, unlike {paths[0]}.")
         splits[split] = found
-    return {split: search.pairs_in(each) for split, each in splits.items()}
+    pairs = {split: search.pairs_in(each) for split, each in splits.items()}
+    if len(folders) == 2 and "test" not in splits:
+        check_lists(splits["train"], {name_of(pair.image) for pair in pairs["train"]})
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -273,6 +278,28 @@ def advice(name: str, near: str, images: Mapping[str, Path], masks: Mapping[str,
         "--mask-ending). Move images away that are not for this training. An image without objects "
         f"needs a mask, too, all background. See {PAGE} for masks with other names."
     )
+
+
+def check_lists(folders: Pair, images: set[str]) -> None:
+    """Raise ValueError if a text beside two given folders lists some of the images."""
+    for parent in sorted({folders.image.parent, folders.mask.parent}):
+        for path in sorted(parent.iterdir()):
+            if KINDS.get(path.suffix.lower()) == "text" and path.is_file() and lists(path, images):
+                raise ValueError(
+                    f"{path} lists some of the images, but lists are not read. If it is a split, "
+                    f"move its images and masks to two other folders, and pass {OPTIONS}. Only "
+                    "then move it away."
+                )
+
+
+def lists(path: Path, images: set[str]) -> bool:
+    """Whether one of the first lines of a text begins with the name or the path of an image."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in itertools.islice(file, LISTED):
+            words = re.split(r"[\s,;]+", line.strip())
+            if name_of(Path(words[0])) in images:
+                return True
+    return False
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:
