@@ -73,9 +73,11 @@ def test_the_lines_of_the_first_page_run(server, tmp_path, monkeypatch):
     (block,) = [code for code in re.findall(r"```py\n(.*?)```", page, re.DOTALL) if "from_pretrained" in code]
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (40, 30)).save("photo.jpg")
+    Image.new("RGB", (64, 48)).save("scene.png")
     names: dict[str, Any] = {}
     exec(block, names)
     assert names["mask"].shape == (30, 40)
+    assert names["classes"].shape == (48, 64)
     assert server.requests == ["/good/hair.tflite"]
 
 
