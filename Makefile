@@ -63,7 +63,7 @@ OLDEST := $(shell sed -n 's/.*"mlx>=\([0-9.]*\);.*/\1/p' pyproject.toml)
 test-oldest: ## the core with the oldest MLX that pyproject.toml allows
 	$(MAKE) check VENV=.venv-oldest MLX=mlx==$(OLDEST)
 
-# The tests that draw calls, with new ones; ARGS=--hypothesis-seed=0 draws the same ones in every run.
+# The tests that draw calls, with new ones; ARGS=--hypothesis-seed=0 draws the same ones each time.
 fuzz: $(VENV)/.test ## many random calls against the reference (minutes)
 	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20000) $(RUN) -m pytest -n 2 \
 	    $(foreach name,fuzz reference formats,tests/test_$(name).py) $(ARGS)

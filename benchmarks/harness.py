@@ -28,7 +28,9 @@ PACKAGES = ("mlx", "mlx-cpu", "mlx-cuda-13", "torch", "numpy", "mlx-unpool")
 Run = dict[str, Any]  # the machine, and the rows that were measured
 
 
-def medians(rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float = 0.03) -> dict[str, Times]:
+def medians(
+    rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float = 0.03
+) -> dict[str, Times]:
     """The median times of each function. The functions take turns.
 
     In a turn, a function first runs for ``seconds`` (at least two runs) without counting. This
@@ -44,7 +46,7 @@ def medians(rivals: dict[str, Callable[[], Any]], turns: int = 3, seconds: float
 
 
 def is_quiet(times: Times) -> bool:
-    """Whether the elapsed time is at most 15 % above the CPU time, so that no other work was measured."""
+    """Whether elapsed time is at most 15 % above CPU time, so that no other work was measured."""
     elapsed, cpu = times
     return elapsed <= MOST_WAITING * cpu + WAKE_UP
 
@@ -83,7 +85,7 @@ def description(runs: list[Run], packages: Sequence[str]) -> str:
 
 
 def save(name: str, start: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """Store a run beside the run before it: the result of ``machine()`` at its start, and its rows."""
+    """Store a run beside the run before it: ``machine()`` at its start, and its rows."""
     path = RESULTS / f"{name}.json"
     runs = load(name)[-1:] if path.exists() else []
     texts = []
@@ -135,7 +137,9 @@ def with_tables(text: str) -> str:
 
 def main(name: str, about: str | None, measure: Callable[[], Any], tables: dict[str, Any]) -> None:
     """Measure and print the tables."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--store", action="store_true", help="store the run")
     options = parser.parse_args()
     start = machine()

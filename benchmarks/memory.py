@@ -52,7 +52,9 @@ def measure_all() -> list[dict[str, Any]]:
     tasks = [(decoder, *each) for each in INPUTS.items() for decoder in NAMES]
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
         found = processes.starmap(peaks, tasks, chunksize=1)
-    return [{"use": use, "decoder": d, "shape": shape} | p for (d, use, shape), p in zip(tasks, found)]
+    return [
+        {"use": use, "decoder": d, "shape": shape} | p for (d, use, shape), p in zip(tasks, found)
+    ]
 
 
 def table(runs: list[harness.Run]) -> str:
@@ -61,7 +63,10 @@ def table(runs: list[harness.Run]) -> str:
     for row in runs[-1]["rows"]:
         found[row["decoder"]][row["use"]] = row
     lines = [
-        [NAMES[name], *(f"{r['resident'] / 1e6:.0f} / {r['allocated'] / 1e6:.0f}" for r in uses.values())]
+        [
+            NAMES[name],
+            *(f"{r['resident'] / 1e6:.0f} / {r['allocated'] / 1e6:.0f}" for r in uses.values()),
+        ]
         for name, uses in found.items()
     ]
     return f"{harness.table(['decoder', *INPUTS], lines)}\n\n{harness.description(runs, ('mlx',))}"

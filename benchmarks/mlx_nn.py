@@ -38,10 +38,15 @@ class Case(NamedTuple):
     def pools(self) -> dict[str, nn.Module]:
         """The pooling layer of each library."""
         name = f"MaxPool{len(self.shape) - 2}d"
-        return {"ours": getattr(mlx_unpool, name)(*self.window), "mlx.nn": getattr(nn, name)(*self.window)}
+        return {
+            "ours": getattr(mlx_unpool, name)(*self.window),
+            "mlx.nn": getattr(nn, name)(*self.window),
+        }
 
 
-def training(shape: tuple[int, ...], kernel: int, stride: int, dtype: mx.Dtype = mx.float32) -> Case:
+def training(
+    shape: tuple[int, ...], kernel: int, stride: int, dtype: mx.Dtype = mx.float32
+) -> Case:
     """A pool of a network in training; overlapping windows of odd length have padding."""
     name = "x".join(map(str, shape)) + f", {'x'.join([str(kernel)] * (len(shape) - 2))}/{stride}"
     name += "" if dtype == mx.float32 else f", {str(dtype).rpartition('.')[2]}"
@@ -102,7 +107,9 @@ SIDE_BY_SIDE = [
 CASES = {case.name: case for case in [*TRAINING, *SIDE_BY_SIDE]}
 MEASURES = {
     "forward": lambda pool: pool.eval(),
-    "forward and gradient": lambda pool: mx.value_and_grad(lambda x: pool.train()(x).square().sum()),
+    "forward and gradient": lambda pool: mx.value_and_grad(
+        lambda x: pool.train()(x).square().sum()
+    ),
 }
 HEADINGS = ("forward", "training")
 SLOWER = 1.05  # times the time of mlx.nn, from which the page names a row
@@ -181,7 +188,7 @@ def peak(run: Callable[[], Any]) -> float:
 
 
 def trained(name: str) -> dict[str, Any]:
-    """Times of a training step with the pooling layers of each library, and of the pools of mlx.nn alone."""
+    """Times of a training step with the pools of each library, and of the pools of mlx.nn alone."""
     make, shape = networks.MODELS[name]
     x = mx.random.normal((2, *(shape or (96, 96, 3))))
     found, call = [], nn.MaxPool2d.__call__
@@ -210,10 +217,12 @@ def ratio(row: dict[str, Any], measure: str) -> float:
 
 
 def confirmed(runs: list[dict[str, Any]], measure: str) -> list[dict[str, Any]]:
-    """The rows with a measure: of each row that is quiet in all runs, the one with the smaller ratio."""
+    """The rows with a measure: of each row quiet in all runs, the one with the smaller ratio."""
     found = []
     for rows in zip(*(run["rows"] for run in runs)):
-        if measure in rows[0] and all(harness.is_quiet(t) for r in rows for t in r[measure].values()):
+        if measure in rows[0] and all(
+            harness.is_quiet(t) for r in rows for t in r[measure].values()
+        ):
             found.append(min(rows, key=lambda row: ratio(row, measure)))
     return found
 

@@ -87,8 +87,12 @@ class Case:
             "gradient of the pool": lambda: torch.ops.aten.max_pool2d_with_indices_backward(
                 values, x, *attributes, indices
             ),
-            "unpool": lambda: functional.max_unpool2d(values, indices, *self.window, output_size=self.size),
-            "gradient of the unpool": lambda: torch.autograd.grad(y, unpooled, full, retain_graph=True),
+            "unpool": lambda: functional.max_unpool2d(
+                values, indices, *self.window, output_size=self.size
+            ),
+            "gradient of the unpool": lambda: torch.autograd.grad(
+                y, unpooled, full, retain_graph=True
+            ),
         }[operation]
         wait = {"cpu": lambda: None, "cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}
         return lambda: (run(), wait[device]())[1]  # nothing for mx.eval
@@ -116,7 +120,10 @@ def measured(operation: str, window: str) -> dict[str, Any]:
 
 
 def ratio(row: dict[str, Any], ours: str, theirs: str) -> float:
-    """The geometric mean of PyTorch's times divided by those of this library. NaN if one is not quiet."""
+    """The geometric mean of PyTorch's times divided by those of this library.
+
+    NaN if one is not quiet.
+    """
     pairs = list(zip(row["seconds"][ours], row["seconds"][theirs]))
     if not all(harness.is_quiet(times) for times, _ in pairs):
         return math.nan

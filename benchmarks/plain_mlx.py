@@ -3,10 +3,10 @@
     python benchmarks/plain_mlx.py            measure and print the tables (half a minute)
     python benchmarks/plain_mlx.py --store    the same, and store the run beside the last one
 
-``pool`` and ``unpool`` below are what one would write without this library. They need windows side by
-side that cover the image, and give offsets in the window in place of flat indices. A NaN in a window
-does not win. Without ``mx.stop_gradient``, a gradient raises "Cannot calculate VJP with respect to
-indices".
+``pool`` and ``unpool`` below are what one would write without this library. They need windows side
+by side that cover the image, and give offsets in the window in place of flat indices. A NaN in a
+window does not win. Without ``mx.stop_gradient``, a gradient raises "Cannot calculate VJP with
+respect to indices".
 """
 
 import math
@@ -80,11 +80,11 @@ def check_results(x: mx.array) -> None:
 
 
 def launches(function: Callable[..., Any], *arrays: mx.array) -> tuple[int, int]:
-    """The kernels that MLX launches on a GPU for these lines, and the bytes that they move, at least.
+    """The kernels that MLX launches on a GPU for these lines, and the bytes they move, at least.
 
-    Counted from MLX's graph, without the multiplications of the loss: an operation reads its inputs once
-    and writes its outputs once, of which a gather and a scatter touch only the elements that they move.
-    Views cost nothing; ``reshape`` copies what was transposed.
+    Counted from MLX's graph, without the multiplications of the loss: an operation reads its inputs
+    once and writes its outputs once, of which a gather and a scatter touch only the elements that
+    they move. Views cost nothing; ``reshape`` copies what was transposed.
     """
     operations: list[dict[str, Any]] = []
 

@@ -1,4 +1,7 @@
-"""Settings of the site (`make docs`). Its source folder is the repository, so that relative links work."""
+"""Settings of the site (`make docs`).
+
+Its source folder is the repository, so that relative links work.
+"""
 
 import inspect
 import re
@@ -33,7 +36,10 @@ html_static_path, html_css_files, html_extra_path = ["_static"], ["site.css"], [
 html_domain_indices = html_show_copyright = html_copy_source = html_scaled_image_link = False
 
 ogp_enable_meta_description = True  # the first sentences of the page
-ogp_image, ogp_image_alt = "_images/hair.png", "Hair in a photograph, found by a network that unpools"
+ogp_image, ogp_image_alt = (
+    "_images/hair.png",
+    "Hair in a photograph, found by a network that unpools",
+)
 ogp_social_cards = {"enable": False}
 
 myst_enable_extensions, myst_heading_anchors = ["alert"], 3
@@ -50,7 +56,9 @@ PUBLIC = {f"{p.__name__}.{name}": getattr(p, name) for p in PACKAGES for name in
 autosummary_context = {  # names in the first column of its tables, and methods in the second
     "names": re.findall(r"\w+", " ".join(re.findall(r"^\| (`.*?`) \|", README, re.MULTILINE))),
     "shown": ["__call__", *re.findall(r"`\.(\w+)", README)],
-    "about": {name: inspect.getdoc(thing).split("\n\n")[0].split() for name, thing in PUBLIC.items()},
+    "about": {
+        name: inspect.getdoc(thing).split("\n\n")[0].split() for name, thing in PUBLIC.items()
+    },
 }
 autodoc_typehints, autodoc_typehints_description_target = "description", "documented"
 autodoc_member_order = "bysource"
@@ -83,14 +91,18 @@ def add_contents(app: Any, docname: str, source: list[str]) -> None:
         caption = section.partition("\n")[0]
         pages = ["docs/README", *(f"docs/reference/{package.__name__}" for package in PACKAGES)]
         entries = pages * (caption == "Reference")
-        for title, path in re.findall(r"^- \[(.*?)\]\(([^#].*?)(?:\.\w+)?\)", section, re.MULTILINE):
+        for title, path in re.findall(
+            r"^- \[(.*?)\]\(([^#].*?)(?:\.\w+)?\)", section, re.MULTILINE
+        ):
             entries.append(f"{title} <{path}>" if "://" in path else f"docs/{path}")
         source[0] += "\n".join(
             ["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *entries, "```", ""]
         )
 
 
-def add_arguments(app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+def add_arguments(
+    app: Any, kind: str, name: str, thing: Any, options: Any, lines: list[str]
+) -> None:
     """Add the docstring of ``__init__``, after its first line, to the summary of a layer."""
     words, text = "``__init__`` for the arguments; ", "\n".join(lines)
     if kind == "class" and words in text:
@@ -100,12 +112,17 @@ def add_arguments(app: Any, kind: str, name: str, thing: Any, options: Any, line
 
 
 def link_names(app: Any, doctree: nodes.document) -> None:
-    """Link names in code font, such as `mx.grad` and `max_pool2d`. Pages need no markup for these links."""
+    """Link names in code font, such as `mx.grad` and `max_pool2d`.
+
+    Pages need no markup for these links.
+    """
     for literal in list(doctree.findall(nodes.literal)):
         first, dot, rest = literal.astext().partition("(")[0].partition(".")
         target = NAMES.get(first, "") + dot + rest
         inside = any(traverse_parent(literal, (pending_xref, nodes.reference, nodes.title)))
         if first in NAMES and "." in target and not inside:
-            link = pending_xref("", refdomain="py", reftype="obj", reftarget=target, refdoc=app.env.docname)
+            link = pending_xref(
+                "", refdomain="py", reftype="obj", reftarget=target, refdoc=app.env.docname
+            )
             literal.replace_self(link)
             link += literal

@@ -1,5 +1,6 @@
-// Definitions for CUDA of the language features that the kernels use; metal.h has those for Metal. MLX compiles this
-// file after its own header for 16-bit types and limits, with all functions as device functions by default.
+// Definitions for CUDA of the language features that the kernels use; metal.h has those for Metal.
+// MLX compiles this file after its own header for 16-bit types and limits, with all functions as
+// device functions by default.
 
 typedef unsigned int uint;
 typedef __nv_bfloat16 bfloat16_t;
@@ -16,7 +17,9 @@ template <typename T> inline T lowest() {
 }
 template <> inline float lowest<float>() { return -cuda::std::numeric_limits<float>::infinity(); }
 template <> inline __half lowest<__half>() { return __float2half(lowest<float>()); }
-template <> inline __nv_bfloat16 lowest<__nv_bfloat16>() { return __float2bfloat16(lowest<float>()); }
+template <> inline __nv_bfloat16 lowest<__nv_bfloat16>() {
+  return __float2bfloat16(lowest<float>());
+}
 
 template <typename T> struct Order {
   static_assert(T(1) / T(2) == T(0), "integers only");

@@ -9,8 +9,9 @@ template <> METAL_FUNC float lowest<float>() { return -INFINITY; }
 template <> METAL_FUNC half lowest<half>() { return half(-INFINITY); }
 template <> METAL_FUNC bfloat16_t lowest<bfloat16_t>() { return bfloat16_t(-INFINITY); }
 
-// Apple's GPUs flush 32-bit subnormal numbers to zero. Therefore float and bfloat16, which is widened to 32 bits, are
-// compared as integers of the same order (see `ordered` in order.h). half keeps its subnormal numbers.
+// Apple's GPUs flush 32-bit subnormal numbers to zero. Therefore float and bfloat16, which is
+// widened to 32 bits, are compared as integers of the same order (see `ordered` in order.h). half
+// keeps its subnormal numbers.
 template <typename T> struct Order {
   static_assert(T(1) / T(2) == T(0), "integers only");
   typedef T type;

@@ -1,13 +1,16 @@
-    // Finds the last pooled value of each position in the channel groups marked by `outside_window`, where an index may refer
-    // to any position.
-    //   indices (B, OD, OH, OW, C), outside_window (B, channel groups), size = (D, H, W, group, threads):
-    //   `group` channels per group, `threads` threads per channel, a power of two
-    //   ->  winner_bits (B, C, words), initialised to 0: one bit per position, set if an index refers to it, then one bit per
-    //   pooled value, set if a later value has the same index
-    // One thread: all indices of one channel, from the last to the first. The threads of a channel update different words of
-    // position bits and need no synchronisation. A thread keeps the current word in a register and accesses memory only for
-    // another word or to set a bit. Grid: (threads * C, 1, B).
-    const int D = size[0], H = size[1], W = size[2], C = indices_shape[4], group = size[3], threads = size[4];
+    // Finds the last pooled value of each position in the channel groups marked by
+    // `outside_window`, where an index may refer to any position.
+    //   indices (B, OD, OH, OW, C), outside_window (B, channel groups),
+    //   size = (D, H, W, group, threads): `group` channels per group, `threads` threads per
+    //   channel, a power of two
+    //   ->  winner_bits (B, C, words), initialised to 0: one bit per position, set if an index
+    //   refers to it, then one bit per pooled value, set if a later value has the same index
+    // One thread: all indices of one channel, from the last to the first. The threads of a channel
+    // update different words of position bits and need no synchronisation. A thread keeps the
+    // current word in a register and accesses memory only for another word or to set a bit.
+    // Grid: (threads * C, 1, B).
+    const int D = size[0], H = size[1], W = size[2], C = indices_shape[4], group = size[3],
+              threads = size[4];
     const int OD = indices_shape[1], OH = indices_shape[2], OW = indices_shape[3];
     const uint3 at = thread_position_in_grid;
     if (at.x >= uint(threads) * uint(C) || at.y > 0 || at.z >= uint(indices_shape[0])) {
@@ -20,7 +23,8 @@
     }
     const N elements = N(D) * H * W, count = N(OD) * OH * OW;
     const N from = N(at.z) * count * C + c;
-    const auto position_bits = winner_bits + (N(at.z) * C + c) * (words_of(elements) + words_of(count));
+    const auto position_bits =
+        winner_bits + (N(at.z) * C + c) * (words_of(elements) + words_of(count));
     const auto value_bits = position_bits + words_of(elements);
     N current = -1; // the word that `bits` holds
     uint32_t bits = 0;

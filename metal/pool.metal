@@ -1,4 +1,5 @@
-    // Computes the maximum of every window and its index: the first of equal maxima, or the last NaN.
+    // Computes the maximum of every window and its index: the first of equal maxima, or the last
+    // NaN.
     //   x (B, D, H, W, C), size = (OD, OH, OW)  ->  out, indices (B, OD, OH, OW, C)
     // One thread: V neighbouring channels of one window. Grid: (OW * C / V, OD * OH, B).
     const int D = PLANAR ? 1 : x_shape[1], H = x_shape[2], W = x_shape[3], C = ONE ? V : x_shape[4];
@@ -9,7 +10,8 @@
     }
 
     // The elements of the window.
-    const Elements<N> d = elements_of<N>(at.d * SD - PD, KD, DD, PD, D), h = elements_of<N>(at.h * SH - PH, KH, DH, PH, H);
+    const Elements<N> d = elements_of<N>(at.d * SD - PD, KD, DD, PD, D),
+                      h = elements_of<N>(at.h * SH - PH, KH, DH, PH, H);
     const Elements<N> w = elements_of<N>(at.w * SW - PW, KW, DW, PW, W);
     Maximum<T, N> best[V];
     #pragma unroll
@@ -17,10 +19,12 @@
       best[v] = lowest_at<T, N>(FLAT ? -1 : 0);
     }
 
-    // Loads and comparison. An element outside the plane is replaced by the nearest one inside; comparing that twice changes
-    // nothing. The loop over the rows is unrolled only for small windows, to limit the code size.
+    // Loads and comparison. An element outside the plane is replaced by the nearest one inside;
+    // comparing that twice changes nothing. The loop over the rows is unrolled only for small
+    // windows, to limit the code size.
     if (!((DD > 1 && is_empty(d)) || (DH > 1 && is_empty(h)) || (DW > 1 && is_empty(w)))) {
-      const N start = (position_of(d, d.first) * H + position_of(h, h.first)) * W + position_of(w, w.first);
+      const N start =
+          (position_of(d, d.first) * H + position_of(h, h.first)) * W + position_of(w, w.first);
       #pragma unroll
       for (int v = 0; v < V; ++v) {
         best[v].index = FLAT ? start : (d.first * KH + h.first) * KW + w.first;
@@ -41,4 +45,5 @@
         }
       }
     }
-    store<VALUES_ONLY, I, V>(out, indices, (((at.b * OD + at.d) * OH + at.h) * OW + at.w) * C + at.c, best);
+    store<VALUES_ONLY, I, V>(
+        out, indices, (((at.b * OD + at.d) * OH + at.h) * OW + at.w) * C + at.c, best);

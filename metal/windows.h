@@ -1,5 +1,6 @@
-// Work items and windows: what one thread computes, and the elements that a window covers. The name of a window constant is
-// its kind (K kernel, S stride, P padding, D dilation) and its axis (D depth, H height, W width).
+// Work items and windows: what one thread computes, and the elements that a window covers. The name
+// of a window constant is its kind (K kernel, S stride, P padding, D dilation) and its axis
+// (D depth, H height, W width).
 //
 // Template arguments of the kernels:
 //   T, I          types of values and of indices
@@ -10,14 +11,16 @@
 //   N             type of coordinates, offsets and indices: 64 bits if 32 could overflow
 //   FLAT          indices are flat, not window offsets
 
-// The work item of one thread: V channels, starting at `c`, of column `w` in row `h` of layer `d` of image `b`.
+// The work item of one thread: V channels, starting at `c`, of column `w` in row `h` of layer `d`
+// of image `b`.
 template <typename N> struct WorkItem {
   N b, d, h, w;
   int c;
   bool exists; // false outside the grid, because CUDA runs whole blocks
 };
 
-template <typename N, int V> inline WorkItem<N> work_item_of(uint3 number, int B, int D, int H, int W, int C) {
+template <typename N, int V>
+inline WorkItem<N> work_item_of(uint3 number, int B, int D, int H, int W, int C) {
   const uint groups = uint(C) / V;
   WorkItem<N> at;
   at.b = N(number.z);
@@ -43,14 +46,16 @@ template <typename N> inline bool inside(N d, N h, N w, int D, int H, int W) {
   return within(d, D) & within(h, H) & within(w, W);
 }
 
-// The elements of a window that are inside an axis: numbers `first` to `last`. Element k is at position start + k * step.
-// Only a dilated window can have none; its elements may be so far outside that a product of their coordinates overflows.
+// The elements of a window that are inside an axis: numbers `first` to `last`. Element k is at
+// position start + k * step. Only a dilated window can have none; its elements may be so far
+// outside that a product of their coordinates overflows.
 template <typename N> struct Elements {
   N start, step, first, last;
 };
 
 // For a window that starts at a position below `length`.
-template <typename N> inline Elements<N> elements_of(N start, int K, N step, int padding, int length) {
+template <typename N>
+inline Elements<N> elements_of(N start, int K, N step, int padding, int length) {
   Elements<N> e;
   e.start = start;
   e.step = step;
@@ -73,9 +78,12 @@ template <typename N, typename P> inline Elements<N> elements_between(P bounds, 
 template <typename N> inline bool is_empty(Elements<N> e) { return e.last < e.first; }
 template <typename N> inline N position_of(Elements<N> e, N k) { return e.start + k * e.step; }
 // The number of the element nearest to element k among those inside.
-template <typename N> inline N nearest(Elements<N> e, int k) { return k < e.first ? e.first : k > e.last ? e.last : N(k); }
+template <typename N> inline N nearest(Elements<N> e, int k) {
+  return k < e.first ? e.first : k > e.last ? e.last : N(k);
+}
 
-// n / LENGTH for 0 <= n < ROWS * LENGTH; by comparisons if there are few rows, because a division is slower.
+// n / LENGTH for 0 <= n < ROWS * LENGTH; by comparisons if there are few rows, because a division
+// is slower.
 template <int ROWS, int LENGTH> inline int row_of(int n) {
   int row = ROWS > 9 ? n / LENGTH : 0;
   #pragma unroll
@@ -85,10 +93,10 @@ template <int ROWS, int LENGTH> inline int row_of(int n) {
   return row;
 }
 
-// The windows that may cover positions of a tile. Tile t starts where window t would start without padding.
-// covering_count is the number of these windows, and covering_window(n, ...) + t is the number of the n-th one. If dilation
-// exceeds the stride, there is one window per window element; otherwise these are all windows from the first to the last
-// one that covers a position.
+// The windows that may cover positions of a tile. Tile t starts where window t would start without
+// padding. covering_count is the number of these windows, and covering_window(n, ...) + t is the
+// number of the n-th one. If dilation exceeds the stride, there is one window per window element;
+// otherwise these are all windows from the first to the last one that covers a position.
 template <typename N> constexpr int covering_count(int K, N S, N P, N D) {
   return D > S ? K : int(((K - 1) * D - P) / S + (S - 1 + P) / S + 1);
 }

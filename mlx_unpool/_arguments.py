@@ -39,13 +39,14 @@ def short_repr(value: Any) -> str:
         return f"an array of shape {value.shape}"
     try:
         text = repr(value)
-    except Exception:  # an integer of thousands of digits, a traced array, a __repr__ with a mistake
+    # An integer of thousands of digits, a traced array, a __repr__ with a mistake.
+    except Exception:
         return f"an unprintable {type(value).__name__}"
     return text if len(text) <= 200 else f"a very long {type(value).__name__}"
 
 
 def message(caller: str, name: str, needed: str, got: Any) -> str:
-    """The message of an error: what the argument ``name`` must be, have or do, and what was passed."""
+    """An error message: what the argument ``name`` must be, have or do, and what was passed."""
     return f"[{caller}] '{name}' must {needed} but got {short_repr(got)}."
 
 
@@ -143,7 +144,9 @@ def check_index_array(caller: str, indices: Any, values: Any = None) -> None:
             hint = " Did the pool have return_indices=True?"
             if values is not None and not is_float(values.dtype):
                 hint += " Or are 'x' and 'indices' swapped?"
-            hint += " Keras layers often cast their indices to floatx: use indices.astype(mx.int64)."
+            hint += (
+                " Keras layers often cast their indices to floatx: use indices.astype(mx.int64)."
+            )
         needed = "have an integer dtype"
         raise TypeError(message(caller, "indices", needed, indices.dtype) + hint)
 
@@ -233,7 +236,8 @@ def window_of(
     check_flag(caller, "ceil_mode", ceil_mode)
     window = _window(kernel, strides, pads, dilations, ceil_mode)
     sides = zip(window.padding, window.padding_after, window.span)
-    if any(max(before, after) >= n for before, after, n in sides):  # a window could be in it completely
+    # Otherwise a window could be in the padding completely.
+    if any(max(before, after) >= n for before, after, n in sides):
         span = f"dilation * (kernel_size - 1) + 1 = {untriple(window.span, rank)} positions"
         needed = f"be less than the window ({span}) on each side"
         raise ValueError(message(caller, "padding", needed, padding))
@@ -248,7 +252,7 @@ def _window(kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bo
 
 
 def check_no_window(caller: str, stride: Any, padding: Any, dilation: Any) -> None:
-    """Check that the arguments of the window are left at their defaults, because 'kernel_size' is None."""
+    """Check that the window's arguments have their defaults, because 'kernel_size' is None."""
     given = ("stride", stride, None), ("padding", padding, 0), ("dilation", dilation, 1)
     for name, value, default in given:
         if type(value) is not type(default) or value != default:
@@ -273,7 +277,7 @@ def checked_integers(
     is_complete: bool = True,
     least: float = -math.inf,
 ) -> tuple[int, ...]:
-    """The numbers that ``value`` gives, checked; ``needed`` is the form of a value that is complete."""
+    """The numbers that ``value`` gives, checked; ``needed`` is the form of a complete value."""
     numbers = all_integers(given)
     if numbers is None:
         raise wrong_type(caller, name, needed, value)

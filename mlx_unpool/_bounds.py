@@ -1,7 +1,7 @@
 """The bounds (start and stop) of windows that differ in size or distance, as arrays.
 
-Their shape is (1, n, 2, 1), or (B, n, 2, 1 or C) for windows that are random. n is OD + OH + OW: the windows
-along the depth, then the height, then the width.
+Their shape is (1, n, 2, 1), or (B, n, 2, 1 or C) for windows that are random. n is OD + OH + OW:
+the windows along the depth, then the height, then the width.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from ._geometry import BoundsFormula, RegionGeometry, Triple
 def bounds_array(table: Any, formula: BoundsFormula, counts: Triple) -> mx.array:
     """``formula(axis, n)`` for every ``n`` below the count of each axis, as int32 (n, 2).
 
-    It is a constant if ``table`` contains the pairs. Otherwise it is computed lazily, like every array.
+    It is a constant if ``table`` contains the pairs. Otherwise it is computed lazily, like every
+    array.
     """
     if table is not None:
         return mx.array(table).reshape(-1, 2)

@@ -1,8 +1,9 @@
 """Derivatives: each primitive as a custom function whose derivatives are other primitives.
 
-With its indices fixed, pooling is a ``gather`` and unpooling a ``scatter``. These linear maps are each
-other's transposes, so every derivative of every order is one of the two. The rule for several values with
-one index stays the same: their ``"sum"`` in derivatives of pooling, the ``"last"`` in those of unpooling.
+With its indices fixed, pooling is a ``gather`` and unpooling a ``scatter``. These linear maps are
+each other's transposes, so every derivative of every order is one of the two. The rule for several
+values with one index stays the same: their ``"sum"`` in derivatives of pooling, the ``"last"`` in
+those of unpooling.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ TRANSPOSE: dict[Linear, Linear] = {"scatter": "gather", "gather": "scatter"}
 def exporting() -> Iterator[None]:
     """Return a context manager inside which pooling and unpooling can be exported.
 
-    Elsewhere ``mx.export_function`` fails with ``[export_function] Unable to serialize primitive
-    CustomTransforms``. Inside this context pooling and unpooling are traced as plain operations or
-    kernels, without derivatives; pools without ``return_indices`` store no indices. The exported file runs
-    without this package, on the kind of device that it was traced for.
+    Elsewhere ``mx.export_function`` fails with
+    ``[export_function] Unable to serialize primitive CustomTransforms``. Inside this context
+    pooling and unpooling are traced as plain operations or kernels, without derivatives; pools
+    without ``return_indices`` store no indices. The exported file runs without this package, on the
+    kind of device that it was traced for.
 
     It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
 
@@ -61,8 +63,8 @@ def exporting() -> Iterator[None]:
         # MLX's error for an operation without a derivative.
         if re.search(r"vjp|jvp", str(error), re.IGNORECASE):
             raise ValueError(
-                "[exporting] a derivative was taken inside exporting(), where pooling and unpooling have "
-                "none: take the derivative outside."
+                "[exporting] a derivative was taken inside exporting(), where pooling and "
+                "unpooling have none: take the derivative outside."
             ) from error
         raise
 
@@ -72,7 +74,9 @@ def pool_with_indices(source: Arrays, plan: Plan, target: Target) -> Pair:
     backend, g, dtype = target.backend, plan.geometry, plan.index_dtype
 
     def vjp(source, cotangents, outputs):
-        return linear("scatter", "sum", cotangents[0], outputs[1], plan, target), *_zeros(source[1:])
+        return linear("scatter", "sum", cotangents[0], outputs[1], plan, target), *_zeros(
+            source[1:]
+        )
 
     def jvp(source, tangents):
         # The bounds of random windows have no tangent, so there is always one of the array.
@@ -85,8 +89,8 @@ def pool_with_indices(source: Arrays, plan: Plan, target: Target) -> Pair:
 def pool_without_indices(source: Arrays, plan: Plan, target: Target, training: bool) -> mx.array:
     """Values of every window. Derivatives need their indices.
 
-    If ``training``, a GPU keeps the indices. Otherwise a derivative computes them again: as outputs of the
-    pool they would be evaluated even without a derivative.
+    If ``training``, a GPU keeps the indices. Otherwise a derivative computes them again: as outputs
+    of the pool they would be evaluated even without a derivative.
     """
     backend, g = target.backend, plan.geometry
     if training and backend.is_gpu and not is_exporting.get():
@@ -109,37 +113,47 @@ def _indices_of(values: mx.array, source: Arrays, plan: Plan, target: Target) ->
     return _run(
         forward=lambda values, *source: backend.indices_of(values, source, g, dtype),
         vjp=lambda arrays, cotangents, outputs: _zeros(arrays),
-        jvp=lambda arrays, tangents: mx.zeros_like(_indices_of(arrays[0], arrays[1:], plan, target)),
+        jvp=lambda arrays, tangents: mx.zeros_like(
+            _indices_of(arrays[0], arrays[1:], plan, target)
+        ),
         plan=plan,
         target=target,
         arrays=(values, *source),
     )
 
 
-def linear(name: Linear, rule: Rule, x: mx.array, indices: mx.array, plan: Plan, target: Target) -> mx.array:
+def linear(
+    name: Linear, rule: Rule, x: mx.array, indices: mx.array, plan: Plan, target: Target
+) -> mx.array:
     """Run the primitive ``name``, which is linear in ``x``."""
     primitive, g = getattr(target.backend, name), plan.geometry
 
     def vjp(primals, cotangents, outputs):
         indices = primals[1]
-        return linear(TRANSPOSE[name], rule, cotangents[0], indices, plan, target), *_zeros((indices,))
+        return linear(TRANSPOSE[name], rule, cotangents[0], indices, plan, target), *_zeros(
+            (indices,)
+        )
 
     def jvp(primals, tangents):
         x, indices = primals
         tangent = mx.zeros_like(x) if tangents[0] is None else tangents[0]
         return linear(name, rule, tangent, indices, plan, target)
 
-    return _run(lambda x, indices: primitive(x, indices, g, rule), vjp, jvp, plan, target, (x, indices))
+    return _run(
+        lambda x, indices: primitive(x, indices, g, rule), vjp, jvp, plan, target, (x, indices)
+    )
 
 
-def _run(forward: Function, vjp: Function, jvp: Function, plan: Plan, target: Target, arrays: Arrays) -> Any:
-    """Run ``forward`` with the given derivatives; ``mx.vmap`` merges the mapped axis into the batch.
+def _run(
+    forward: Function, vjp: Function, jvp: Function, plan: Plan, target: Target, arrays: Arrays
+) -> Any:
+    """Run ``forward`` with these derivatives; ``mx.vmap`` merges the mapped axis into the batch.
 
-    Derivatives run on the same stream as the call, which is the current one here, including the operations
-    that MLX adds to a custom function.
+    Derivatives run on the same stream as the call, which is the current one here, including the
+    operations that MLX adds to a custom function.
     """
     stream, backend = target
-    # Without stop_gradient MLX would differentiate the operations inside the custom function as well.
+    # Without stop_gradient MLX would also differentiate the operations inside the custom function.
     hidden = _without_derivative if is_exporting.get() else mx.stop_gradient
 
     def run(*arrays):
@@ -186,8 +200,13 @@ def _zeros(arrays: Arrays) -> tuple[mx.array, ...]:
     return tuple(map(mx.zeros_like, arrays))
 
 
-def _map_batch(function: Function, args: Arrays, axes: Any, plan: Plan, is_gpu: bool) -> tuple[Any, Any]:
-    """Apply ``function`` to arrays (B, ...) with mapped axes merged into B; results have that axis first."""
+def _map_batch(
+    function: Function, args: Arrays, axes: Any, plan: Plan, is_gpu: bool
+) -> tuple[Any, Any]:
+    """Apply ``function`` to arrays (B, ...) with mapped axes merged into B.
+
+    The results have the mapped axis first.
+    """
     length = next(x.shape[axis] for x, axis in zip(args, axes) if axis is not None)
     merged = []
     for x, axis in zip(args, axes):

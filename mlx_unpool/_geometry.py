@@ -1,7 +1,7 @@
 """Sizes and windows: the integer arithmetic of pooling, without MLX.
 
-Everything here has three spatial axes (depth, height, width). Pooling over fewer axes is pooling with leading
-axes of size 1, kernel 1 and stride 1.
+Everything here has three spatial axes (depth, height, width). Pooling over fewer axes is pooling
+with leading axes of size 1, kernel 1 and stride 1.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Window:
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation))
 
     def resolved(self, size: Triple) -> Window:
-        """The window with its padding for planes of ``size``: with ``same``, ``ceil(L / s)`` windows."""
+        """The window with its padding for ``size``: with ``same``, for ``ceil(L / s)`` windows."""
         if not self.same:
             return self
         axes = zip(size, self.span, self.stride)
@@ -79,9 +79,9 @@ class Window:
     def pooled_size(self, size: Triple) -> Triple:
         """The number of windows on each axis of a plane of ``size``.
 
-        ``floor((L + p + q - d(k-1) - 1) / s) + 1`` with the padding ``p`` before and ``q`` after the plane;
-        below 1 if no window fits. With ``ceil_mode`` the quotient is rounded up, but a last window that
-        starts at ``L`` or later is left out.
+        ``floor((L + p + q - d(k-1) - 1) / s) + 1`` with the padding ``p`` before and ``q`` after
+        the plane; below 1 if no window fits. With ``ceil_mode`` the quotient is rounded up, but a
+        last window that starts at ``L`` or later is left out.
         """
         pooled = []
         sides = zip(self.padding, self.padding_after)
@@ -133,7 +133,7 @@ class WindowGeometry(Geometry):
     """Equal windows at equal distances."""
 
     window: Window
-    # The same windows as regions, if they are adaptive: their size then depends on that of the plane.
+    # The same windows as regions, if they are adaptive: their size depends on that of the plane.
     regions: RegionGeometry | None = None
 
 
@@ -141,15 +141,15 @@ class WindowGeometry(Geometry):
 class RegionGeometry(Geometry):
     """Windows of adaptive and fractional pooling, which may differ in size and distance.
 
-    On each axis neither the starts nor the ends of consecutive windows decrease. The formulas for the bounds
-    take an integer or an array of integers, which must be int64 for sizes near 2^31.
+    On each axis neither the starts nor the ends of consecutive windows decrease. The formulas for
+    the bounds take an integer or an array of integers, which must be int64 for sizes near 2^31.
     """
 
     longest: Triple  # the largest number of positions of a window
     regular: tuple[tuple[int, int] | None, ...]  # window length and stride; None if windows differ
 
     def bounds(self, axis: int, number: Any) -> tuple[Any, Any]:
-        """The range (start, stop) of the positions that a window covers, unless windows are random."""
+        """The range (start, stop) of positions that a window covers, unless windows are random."""
         raise NotImplementedError
 
     @cached_property
@@ -168,7 +168,7 @@ class RegionGeometry(Geometry):
 
 
 def table(formula: BoundsFormula, counts: Triple) -> array[int] | None:
-    """``formula(axis, n)`` for every ``n`` below the count of each axis; None if there are too many."""
+    """``formula(axis, n)`` for every ``n`` below the count of each axis; None if too many."""
     if sum(counts) > MAX_TABLE_SIZE:
         return None
     pairs = (formula(axis, number) for axis in range(3) for number in range(counts[axis]))

@@ -1,4 +1,4 @@
-"""Index arithmetic on folded arrays (B, D, H, W, C): the flat index of a window index, and the reverse."""
+"""Conversion between flat and window indices, on folded arrays (B, D, H, W, C)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def in_dtype_of(index_format: IndexFormat, indices: mx.array, g: Geometry) -> mx
 
 
 def positions(indices: mx.array, g: WindowGeometry) -> mx.array:
-    """The flat indices, as int64, of window indices; -1 for an offset outside the window or the plane."""
+    """The flat indices, as int64, of window indices; -1 if outside the window or the plane."""
     number = indices.astype(mx.int64)
     inside = (number >= 0) & (number < min(g.window.elements, MAX_WINDOW_INDICES))
     _, kh, kw = g.window.kernel

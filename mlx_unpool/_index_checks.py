@@ -27,9 +27,9 @@ _checking = ContextVar("checking", default=False)
 def checking() -> AbstractContextManager[None]:
     """Return a context manager inside which every unpooling checks its indices.
 
-    Elsewhere unpooling raises no error for invalid indices, because a GPU kernel cannot. Inside this context
-    (or, with the environment variable ``MLX_UNPOOL_CHECK=1``, in the whole process) each call evaluates its
-    indices, which takes time, and raises what ``check_indices`` raises.
+    Elsewhere unpooling raises no error for invalid indices, because a GPU kernel cannot. Inside
+    this context (or, with the environment variable ``MLX_UNPOOL_CHECK=1``, in the whole process)
+    each call evaluates its indices, which takes time, and raises what ``check_indices`` raises.
 
     It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
     Inside ``mx.compile`` and ``mx.vmap`` the values of the function's arguments are unavailable, so
@@ -46,10 +46,10 @@ def checking() -> AbstractContextManager[None]:
         ...     mlx_unpool.max_unpool2d(values, indices, 2)  # 4 x 4, but the indices are for 4 x 5
         Traceback (most recent call last):
         ...
-        ValueError: [max_unpool2d] 'indices' must be from 0 to 15 and in their own window but got 6 at \
-(0, 0, 0, 0). Inputs with H 4 to 5, W 4 to 5 have this pooled size (or smaller ones with ceil_mode). Pass \
-the shape of the pool's input as 'output_size', and the pool's kernel_size, stride, padding and dilation \
-(kernel_size=None for an adaptive or fractional pool).
+        ValueError: [max_unpool2d] 'indices' must be from 0 to 15 and in their own window but \
+got 6 at (0, 0, 0, 0). Inputs with H 4 to 5, W 4 to 5 have this pooled size (or smaller ones with \
+ceil_mode). Pass the shape of the pool's input as 'output_size', and the pool's kernel_size, \
+stride, padding and dilation (kernel_size=None for an adaptive or fractional pool).
 
     See also: ``check_indices``; ``max_unpool2d``.
     """
@@ -80,28 +80,30 @@ def check_indices(
 ) -> None:
     """Raise ValueError if an index is outside a plane of ``output_size`` or outside its window.
 
-    Unpooling raises no error for such an index. It drops a value with a flat index outside the plane or an
-    invalid window index, and puts a value with any other wrong index at a wrong position. This function
-    evaluates ``indices``. Use ``checking`` to check the indices of every unpooling call.
+    Unpooling raises no error for such an index. It drops a value with a flat index outside the
+    plane or an invalid window index, and puts a value with any other wrong index at a wrong
+    position. This function evaluates ``indices``. Use ``checking`` to check the indices of every
+    unpooling call.
 
     Args:
         indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or with
             ``data_format="channels_first"`` ``(N, C, [D_out, [H_out,]] W_out)``; the batch
             dimension is optional. Any integer dtype.
-        output_size (tuple of int): Spatial shape of the output of the unpooling, or its full shape if it has
-            a batch. Without a batch, pass the spatial shape: ``(12, 12, 1)`` would be a 3-D plane.
-        kernel_size (int or tuple of int, optional): Window size of the pool. Required for window indices. If
-            given, each flat index must also be in its window.
+        output_size (tuple of int): Spatial shape of the output of the unpooling, or its full shape
+            if it has a batch. Without a batch, pass the spatial shape: ``(12, 12, 1)`` would be a
+            3-D plane.
+        kernel_size (int or tuple of int, optional): Window size of the pool. Required for window
+            indices. If given, each flat index must also be in its window.
         stride, padding, dilation: Must match the pool.
         index_format (str, optional): ``"flat"`` or ``"window"``. Default: uint8 and uint16 indices
             are window indices, all others are flat.
         data_format (str): ``"channels_last"`` or ``"channels_first"``.
 
     Raises:
-        ValueError: If an index is invalid: the message gives the first one, where it is in ``indices``,
-            the valid range and, with a window, the likely cause. The -1 of a window without an
-            element inside the plane is also invalid. Also inside ``mx.compile`` or ``mx.vmap`` if ``indices``
-            depend on the function's arguments.
+        ValueError: If an index is invalid: the message gives the first one, where it is in
+            ``indices``, the valid range and, with a window, the likely cause. The -1 of a window
+            without an element inside the plane is also invalid. Also inside ``mx.compile`` or
+            ``mx.vmap`` if ``indices`` depend on the function's arguments.
 
     Example:
         >>> mlx_unpool.check_indices(mx.array([[[0], [5]]]), (6,))
@@ -129,7 +131,11 @@ def check_indices(
 
 
 def planes_of(
-    caller: str, indices: mx.array, output_size: Any, data_format: Any, window: tuple[Any, ...] | None
+    caller: str,
+    indices: mx.array,
+    output_size: Any,
+    data_format: Any,
+    window: tuple[Any, ...] | None,
 ) -> tuple[Layout, Geometry]:
     """The layout of ``indices`` and the geometry of their planes of ``output_size``, all checked.
 
@@ -204,7 +210,7 @@ def check_values(
 def check_values_if_available(
     caller: str, indices: mx.array, layout: Layout, g: Geometry, index_format: IndexFormat
 ) -> None:
-    """Like ``check_values``, but without effect in a transformation, where values are unavailable."""
+    """Run ``check_values``, except in a transformation, where values are unavailable."""
     try:
         mx.eval(indices)
     except ValueError as error:
@@ -231,7 +237,9 @@ def _allowed(g: Geometry, index_format: IndexFormat) -> str:
     if index_format == "window":
         assert isinstance(g, WindowGeometry)
         kind = "offsets in the window; pass index_format='flat' for positions in the plane"
-        return f"from 0 to {g.window.elements - 1} ({kind}) and refer to a position inside the plane"
+        return (
+            f"from 0 to {g.window.elements - 1} ({kind}) and refer to a position inside the plane"
+        )
     window = " and in their own window" if g.window else ""
     return f"from 0 to {prod(g.size) - 1}{window}"
 
@@ -247,6 +255,6 @@ def _hint(g: Geometry, rank: int) -> str:
     found = f"Inputs with {sizes} have" if all(n <= m for n, m in ends) else "No input has"
     return (
         f" {found} this pooled size{smaller}. Pass the shape of the pool's input as "
-        "'output_size', and the pool's kernel_size, stride, padding and dilation (kernel_size=None for an "
-        "adaptive or fractional pool)."
+        "'output_size', and the pool's kernel_size, stride, padding and dilation (kernel_size=None "
+        "for an adaptive or fractional pool)."
     )

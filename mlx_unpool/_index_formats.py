@@ -40,38 +40,42 @@ def convert_indices(
 ) -> mx.array:
     """Convert max pooling indices from one format to another, for example from that of TensorFlow.
 
-    The index of position ``(d, h, w)`` in image ``n`` and channel ``c``, for planes of size ``(D, H, W)``:
+    The index of position ``(d, h, w)`` in image ``n`` and channel ``c``, for planes of size
+    ``(D, H, W)``:
 
-    ========================  ===================================  ======================================
-    format                    index                                used by
-    ========================  ===================================  ======================================
-    ``"flat"``                ``(d*H + h)*W + w``                  this library, PyTorch, Paddle
-    ``"window"``              row-major offset inside the window   this library
-    ``"tensorflow"``          ``((d*H + h)*W + w)*C + c``          ``tf.nn.max_pool_with_argmax``
-    ``"tensorflow_batch"``    ``(((n*D + d)*H + h)*W + w)*C + c``  the same, ``include_batch_in_index=True``
-    ``"onnx"``                ``(((n*C + c)*D + d)*H + h)*W + w``  ONNX ``MaxPool``, ``storage_order=0``
-    ``"onnx_column_major"``   ``(((n*C + c)*W + w)*H + h)*D + d``  ONNX ``MaxPool``, ``storage_order=1``
-    ========================  ===================================  ======================================
+    =======================  ===================================  ================================
+    format                   index                                used by
+    =======================  ===================================  ================================
+    ``"flat"``               ``(d*H + h)*W + w``                  this library, PyTorch, Paddle
+    ``"window"``             row-major offset inside the window   this library
+    ``"tensorflow"``         ``((d*H + h)*W + w)*C + c``          ``tf.nn.max_pool_with_argmax``
+    ``"tensorflow_batch"``   ``(((n*D + d)*H + h)*W + w)*C + c``  the same, with
+                                                                  ``include_batch_in_index=True``
+    ``"onnx"``               ``(((n*C + c)*D + d)*H + h)*W + w``  ``MaxPool``, ``storage_order=0``
+    ``"onnx_column_major"``  ``(((n*C + c)*W + w)*H + h)*D + d``  ``MaxPool``, ``storage_order=1``
+    =======================  ===================================  ================================
 
-    In 1-D and 2-D, the missing axes have length 1. An index outside its plane, or its window if either format
-    is ``"window"``, becomes -1. With the target ``"window"`` it becomes the largest value of the dtype, 255
-    or 65,535, so a window can have at most 65,535 elements. Unpooling drops values with such an index. The
-    input is not evaluated.
+    In 1-D and 2-D, the missing axes have length 1. An index outside its plane, or its window if
+    either format is ``"window"``, becomes -1. With the target ``"window"`` it becomes the largest
+    value of the dtype, 255 or 65,535, so a window can have at most 65,535 elements. Unpooling drops
+    values with such an index. The input is not evaluated.
 
     Args:
-        indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or ``(N, C, [D_out, [H_out,]] W_out)``
-            with ``data_format="channels_first"``; the batch dimension is optional. The dtype is uint8 or
-            uint16 for ``"window"`` and any other integer type for the other formats.
-        source (str): Format of ``indices``, from the table. ``"pytorch"`` is the same as ``"flat"``.
+        indices (array): Shape ``(N, [D_out, [H_out,]] W_out, C)``, or
+            ``(N, C, [D_out, [H_out,]] W_out)`` with ``data_format="channels_first"``; the batch
+            dimension is optional. The dtype is uint8 or uint16 for ``"window"`` and any other
+            integer type for the other formats.
+        source (str): Format of ``indices``, from the table. ``"pytorch"`` is the same as
+            ``"flat"``.
         target (str): Format of the result.
-        output_size (tuple of int): Spatial shape of the array that was pooled, or its full shape if it has a
-            batch. Its length gives the number of spatial axes. Without a batch pass the spatial shape: a full
-            shape ``(H, W, C)`` would be read as ``(N, W, C)``.
-        kernel_size (int or tuple of int, optional): Window size of the pool. Required if either format is
-            ``"window"``; otherwise it and the next three are ignored.
+        output_size (tuple of int): Spatial shape of the array that was pooled, or its full shape if
+            it has a batch. Its length gives the number of spatial axes. Without a batch pass the
+            spatial shape: a full shape ``(H, W, C)`` would be read as ``(N, W, C)``.
+        kernel_size (int or tuple of int, optional): Window size of the pool. Required if either
+            format is ``"window"``; otherwise it and the next three are ignored.
         stride, padding, dilation: Must match the pool.
-        data_format (str): Layout of ``indices``, ``"channels_last"`` or ``"channels_first"``. It does not
-            change the values of the indices.
+        data_format (str): Layout of ``indices``, ``"channels_last"`` or ``"channels_first"``. It
+            does not change the values of the indices.
         target_data_format (str, optional): Layout of the result. Default: ``data_format``.
 
     Returns:
@@ -79,7 +83,7 @@ def convert_indices(
         ``"window"`` (uint16 for windows of more than 255 elements), int64 for the other formats.
 
     Example:
-        >>> argmax = mx.array([[[[10, 3]]]], dtype=mx.int64)  # from TensorFlow: a 2 x 3 plane, 2 channels
+        >>> argmax = mx.array([[[[10, 3]]]], dtype=mx.int64)  # of a 2 x 3 plane with 2 channels
         >>> indices = mlx_unpool.convert_indices(argmax, "tensorflow", "flat", (2, 3))
         >>> indices.tolist()
         [[[[5, 1]]]]
@@ -94,8 +98,8 @@ def convert_indices(
     target_format = arguments.choice(caller, "target", target, CONVERTIBLE_FORMATS)
     if is_window(indices.dtype) != (source_format == "window"):
         raise TypeError(
-            f"[{caller}] 'indices' must have dtype uint8 or uint16 if 'source' is 'window', and another "
-            f"integer dtype otherwise, but got {indices.dtype} and '{source_format}'."
+            f"[{caller}] 'indices' must have dtype uint8 or uint16 if 'source' is 'window', and "
+            f"another integer dtype otherwise, but got {indices.dtype} and '{source_format}'."
         )
     has_window = "window" in (source_format, target_format)
     window = (kernel_size, stride, padding, dilation) if has_window else None
@@ -118,12 +122,13 @@ class _Planes:
     geometry: Geometry
 
     def positions(self, indices: mx.array, source: str) -> mx.array:
-        """The indices converted to flat ones, as int64; -1 for an index outside its own plane or window."""
+        """The flat indices, as int64; -1 for an index outside its own plane or window."""
         if source == "window":
             assert isinstance(self.geometry, WindowGeometry)
             return _index_arithmetic.positions(indices, self.geometry)
         first, step = self._numbering(source)
-        # If the difference overflows, the result is outside the plane, which has fewer than 2^63 positions.
+        # If the difference overflows, the result is outside the plane: it has fewer than 2^63
+        # positions.
         index = indices.astype(mx.int64) - first
         inside = (index >= 0) & (index % step == 0)
         index = index // step
@@ -145,7 +150,7 @@ class _Planes:
         return mx.where(positions >= 0, index * step + first, -1)
 
     def _numbering(self, name: str) -> tuple[mx.array, int]:
-        """The index of the first position of each plane in a format, and the step between positions."""
+        """The index of each plane's first position in a format, and the step between positions."""
         plane, channels = prod(self.geometry.size), max(1, self.layout.channels)
         number = mx.arange(self.layout.batch * self.layout.channels, dtype=mx.int64)
         number = number.reshape(self.layout.folded((1, 1, 1)))  # of the plane
@@ -171,7 +176,7 @@ class _Planes:
 
 
 def _with_axes_reversed(index: mx.array, size: Triple) -> mx.array:
-    """The row-major numbers of the same positions in a plane whose axes are in the opposite order."""
+    """The row-major numbers of the same positions in a plane with its axes in reverse order."""
     first, second, third = size
     row = index // third
     return (index % third * second + row % second) * first + row // second

@@ -12,8 +12,11 @@ import mlx.nn as nn
 from . import _arguments as arguments
 from ._types import ArrayOrPair, Stream
 
-# A function that pooling layers call, with themselves, their input and the stream, instead of pooling.
-instead_of_pooling: ContextVar[Callable[..., Any] | None] = ContextVar("instead_of_pooling", default=None)
+# The function that pooling layers call instead of pooling, with themselves, their input and the
+# stream as arguments.
+instead_of_pooling: ContextVar[Callable[..., Any] | None] = ContextVar(
+    "instead_of_pooling", default=None
+)
 
 
 class Layer(nn.Module):
@@ -56,20 +59,22 @@ class PoolingLayer(Layer):
     def __call__(self, x: mx.array, *, stream: Stream = None) -> ArrayOrPair:
         """Pool ``x``.
 
-        In training mode on a GPU, the positions of the maxima are kept for the gradient. After ``eval()``
-        they are kept only with ``return_indices``; otherwise a gradient computes them again.
+        In training mode on a GPU, the positions of the maxima are kept for the gradient. After
+        ``eval()`` they are kept only with ``return_indices``; otherwise a gradient computes them
+        again.
 
         Args:
-            x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
-                batch dimension is optional.
+            x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with
+                ``data_format="channels_first"``; the batch dimension is optional.
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
-            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
+            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of
+                equal shape.
 
         Raises:
-            ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU) or a
-                window does not fit into the padded input (not in adaptive pooling).
+            ValueError: If the arrays are too large for the device (about 2^31 elements on the CPU)
+                or a window does not fit into the padded input (not in adaptive pooling).
         """
         if instead := instead_of_pooling.get():
             return instead(self, x, stream)
@@ -79,7 +84,8 @@ class PoolingLayer(Layer):
 def _normalised(value: Any, depth: int = 2) -> Any:
     """An argument as a layer stores it: plain integers, and tuples instead of lists.
 
-    ``mlx.nn.Module`` treats a list as a list of modules. A list can contain itself, hence the ``depth``.
+    ``mlx.nn.Module`` treats a list as a list of modules. A list can contain itself, hence the
+    ``depth``.
     """
     if isinstance(value, list) or (type(value) is tuple and list in map(type, value)):
         return tuple(_normalised(item, depth - 1) for item in value) if depth else tuple(value)

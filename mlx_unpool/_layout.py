@@ -1,7 +1,8 @@
-"""Plans, and conversion between the layouts of callers' arrays and the folded layout of the backends.
+"""Plans, and conversion between callers' layouts and the folded layout of the backends.
 
-A folded array is (B, D, H, W, C). ``channels_last`` input (N, [D, [H,]] W, C) has B = N; ``channels_first``
-input (N, C, [D, [H,]] W) has B = N * C and C = 1. Both are reshapes, without a transpose.
+A folded array is (B, D, H, W, C). ``channels_last`` input (N, [D, [H,]] W, C) has B = N;
+``channels_first`` input (N, C, [D, [H,]] W) has B = N * C and C = 1. Both are reshapes, without a
+transpose.
 """
 
 from __future__ import annotations
@@ -72,8 +73,10 @@ class Layout:
         end = len(shape) - (not self.channels_first)
         return tuple(shape[end - self.rank : end])
 
-    def spatial_of_full_shape(self, shape: Sequence[int], exact: bool = True) -> tuple[int, ...] | None:
-        """The spatial part of a full shape, with or without batch, or None if ``shape`` is not full.
+    def spatial_of_full_shape(
+        self, shape: Sequence[int], exact: bool = True
+    ) -> tuple[int, ...] | None:
+        """The spatial part of a full shape, with or without batch; None if ``shape`` is not full.
 
         If ``exact``, also None if the batch or the channels differ from this layout.
         """
@@ -96,24 +99,27 @@ class Plan:
     index_dtype: mx.Dtype
 
     def check_planes(self, count: int, is_gpu: bool) -> None:
-        """Check the limit of array sizes on the CPU, with one extra position for each of the planes."""
+        """Check the limit of array sizes on the CPU, with one extra position per plane."""
         if count * (self.geometry.most_positions + 1) > LARGEST_AXIS and not is_gpu:
             raise self.too_large(count)
 
     def too_large(self, planes: int) -> ValueError:
-        """The error about arrays that are too large; inside ``mx.vmap`` there are more than ``folded``."""
+        """The error for arrays that are too large; ``mx.vmap`` has more planes than ``folded``."""
         name = self.request.size_argument if prod(self.shape) > prod(self.folded) else "x"
         shapes = f"{self.layout.shape(self.folded[1:4])} and {self.shape}"
         if planes > self.folded[0] * self.folded[4]:
             shapes += f" in {planes // (self.folded[0] * self.folded[4])} examples of mx.vmap"
-        needed = "give arrays of fewer than 2^31 elements on the CPU, with the padding and one extra position"
+        needed = (
+            "give arrays of fewer than 2^31 elements on the CPU, with the padding and one extra "
+            "position per plane"
+        )
         return ValueError(
-            f"[{self.request.caller}] '{name}' must {needed} per plane, but got the shapes {shapes}. "
+            f"[{self.request.caller}] '{name}' must {needed}, but got the shapes {shapes}. "
             "Use fewer images per call, or a GPU."
         )
 
 
 def layout_hint(channels_first: bool) -> str:
-    """The end of a message, for a shape that fits this layout instead of the one that was passed."""
+    """The end of a message, for a shape that fits this layout and not the one that was passed."""
     order = "first" if channels_first else "last"
     return f" If the array is channels {order}, pass data_format='channels_{order}'."

@@ -14,18 +14,23 @@ from ._layer import PoolingLayer
 from .pooling import MaxPool1d, MaxPool2d, MaxPool3d
 
 M = TypeVar("M", bound=nn.Module)
-_LAYERS: dict[type, type] = {nn.MaxPool1d: MaxPool1d, nn.MaxPool2d: MaxPool2d, nn.MaxPool3d: MaxPool3d}
+_LAYERS: dict[type, type] = {
+    nn.MaxPool1d: MaxPool1d,
+    nn.MaxPool2d: MaxPool2d,
+    nn.MaxPool3d: MaxPool3d,
+}
 
 
 def replace_max_pools(model: M) -> M:
     """Replace every ``mlx.nn.MaxPool1d/2d/3d`` in a model with this library's equivalent layer.
 
-    The model is changed in place. Parameters, other layers and their order stay the same. Pools are found in
-    attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes and pools created in
-    ``__call__`` are not replaced. A ``UserWarning`` lists pools that are not replaced: subclasses of these
-    layers, pools with padding of the length of the window or more, pools with padding only after the axes
-    (set by hand; ``mlx.nn`` does not apply it), pools whose attributes were added or changed, and pools in a
-    subclass of ``tuple`` other than a named tuple. A model without any pool also gives a ``UserWarning``.
+    The model is changed in place. Parameters, other layers and their order stay the same. Pools are
+    found in attributes, lists, tuples and dicts, and a shared pool stays shared. Class attributes
+    and pools created in ``__call__`` are not replaced. A ``UserWarning`` lists pools that are not
+    replaced: subclasses of these layers, pools with padding of the length of the window or more,
+    pools with padding only after the axes (set by hand; ``mlx.nn`` does not apply it), pools whose
+    attributes were added or changed, and pools in a subclass of ``tuple`` other than a named tuple.
+    A model without any pool also gives a ``UserWarning``.
 
     Call this function before ``mx.compile``. Afterwards, export the model inside ``exporting``.
 
@@ -36,8 +41,8 @@ def replace_max_pools(model: M) -> M:
         Module: The same model, or a new layer if ``model`` is a pool.
 
     Raises:
-        RuntimeError: If the installed MLX stores the window of a pool in an unknown way. Pools found
-            earlier are already replaced.
+        RuntimeError: If the installed MLX stores the window of a pool in an unknown way. Pools
+            found earlier are already replaced.
 
     Example:
         >>> import mlx.nn as nn
@@ -48,7 +53,9 @@ def replace_max_pools(model: M) -> M:
     See also: ``MaxPool2d``, ``exporting``.
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(arguments.message("replace_max_pools", "model", "be an mlx.nn.Module", model))
+        raise TypeError(
+            arguments.message("replace_max_pools", "model", "be an mlx.nn.Module", model)
+        )
     found = _Found({}, [], [])
     result = found.replaced(model, "")
     while found.pending:
@@ -109,7 +116,8 @@ def _layer_like(pool: Any) -> nn.Module:
     except (AttributeError, TypeError, ValueError) as error:
         from importlib.metadata import version  # slow to import
 
-        message = f"[replace_max_pools] cannot read the window of {kind.__name__} in MLX {version('mlx')}."
+        where = f"{kind.__name__} in MLX {version('mlx')}"
+        message = f"[replace_max_pools] cannot read the window of {where}."
         raise RuntimeError(message) from error
     attributes = {**pool, **vars(pool), "_training": True, "_no_grad": set()}
     changed = True
@@ -118,6 +126,8 @@ def _layer_like(pool: Any) -> nn.Module:
     if changed:
         raise ValueError(f"attributes of this {kind.__name__} were changed.")
     if any(after) and not any(before):
-        raise ValueError(f"padding {[*zip(before, after)]} is only after the axes: mlx.nn does not apply it.")
+        raise ValueError(
+            f"padding {[*zip(before, after)]} is only after the axes: mlx.nn does not apply it."
+        )
     padding = [p if p == q else (p, q) for p, q in zip(before, after)]
     return _LAYERS[kind](kernel, stride, padding).train(pool.training)

@@ -18,7 +18,10 @@ Times = list[float]  # elapsed time and CPU time of all threads, in seconds
 
 
 def run_program(main: Callable[[], int | None]) -> NoReturn:
-    """Run a program and exit. If a reader such as ``head`` closes its output, it ends without a traceback."""
+    """Run a program and exit.
+
+    If a reader such as ``head`` closes its output, it ends without a traceback.
+    """
     if hasattr(signal, "SIGPIPE"):  # not on Windows
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
@@ -43,7 +46,9 @@ def device_name(device: Any) -> str:
     return f"{info.get('device_name', 'unknown device')} {info.get('architecture', '')}".rstrip()
 
 
-def times_of(run: Callable[[], Any], seconds: float, least: int = 1, ahead: bool = False) -> list[Times]:
+def times_of(
+    run: Callable[[], Any], seconds: float, least: int = 1, ahead: bool = False
+) -> list[Times]:
     """The times of at least ``least`` calls, or of as many as fit into ``seconds``.
 
     ``ahead``: whether a call is built and queued while the one before it is running.

@@ -1,4 +1,4 @@
-"""Requests, which contain the checked arguments of a call, and plans, which also depend on the shapes.
+"""Requests (the checked arguments of a call), and plans, which also depend on the shapes.
 
 A public function or layer gets its request from ``of(...)``, which checks the arguments, and passes
 its arrays to the method ``run``. Requests are interned: equal arguments give the same object, and
@@ -37,7 +37,8 @@ interned = lru_cache(_REQUEST_CACHE_SIZE)(lambda kind, *fields: kind(*fields))
 def checked_once(of: Callable[..., R]) -> Callable[..., R]:
     """Keep the requests that ``of`` returns for numbers, strings and tuples of integers.
 
-    They are compared by type and value, because True equals 1. Other arguments are checked in every call.
+    They are compared by type and value, because True equals 1. Other arguments are checked in every
+    call.
     """
     kept = lru_cache(_REQUEST_CACHE_SIZE, typed=True)(of)
 
@@ -71,7 +72,8 @@ def cached_plan(request: Request, is_gpu: bool, *shapes: tuple[int, ...] | None)
 class Request:
     """Checked arguments of a call by ``caller`` over ``rank`` spatial axes."""
 
-    size_argument: ClassVar[str] = "output_size"  # decides the size of a result larger than the input
+    # Decides the size of a result larger than the input.
+    size_argument: ClassVar[str] = "output_size"
     pair_hint: ClassVar[str]  # what to do with the pair (values, indices) of a pool
 
     caller: str
@@ -107,7 +109,9 @@ class Request:
 class Pooling(Request):
     """Max pooling of any kind."""
 
-    pair_hint: ClassVar[str] = "pass only the values on. nn.Sequential passes both to the next layer"
+    pair_hint: ClassVar[str] = (
+        "pass only the values on. nn.Sequential passes both to the next layer"
+    )
 
     return_indices: bool
 
@@ -123,7 +127,9 @@ class Pooling(Request):
         with mx.stream(target.stream):
             return self.pooled(x, target, plan, training)
 
-    def pooled(self, x: mx.array, target: Target, plan: Plan, training: bool, *bounds: mx.array) -> Any:
+    def pooled(
+        self, x: mx.array, target: Target, plan: Plan, training: bool, *bounds: mx.array
+    ) -> Any:
         """What ``run`` returns, computed on the current stream.
 
         ``bounds``: an array with the bounds of random windows (see ``_bounds.py``).
@@ -133,12 +139,17 @@ class Pooling(Request):
             return (values, indices) if self.return_indices else values
         source = mx.reshape(x, plan.folded), *bounds
         if not self.return_indices:
-            return mx.reshape(_derivatives.pool_without_indices(source, plan, target, training), plan.shape)
+            return mx.reshape(
+                _derivatives.pool_without_indices(source, plan, target, training), plan.shape
+            )
         values, indices = _derivatives.pool_with_indices(source, plan, target)
         return mx.reshape(values, plan.shape), mx.reshape(indices, plan.shape)
 
     def plan_with(self, layout: Layout, g: Geometry, index_format: str = "flat") -> Plan:
-        """The plan for these windows. If only the gradient uses the indices, they have the smallest dtype."""
+        """The plan for these windows.
+
+        If only the gradient uses the indices, they have the smallest dtype.
+        """
         dtype = flat_dtype(g.size)
         if isinstance(g, WindowGeometry):
             fits = g.window.elements <= MAX_WINDOW_INDICES and not self.return_indices
@@ -150,5 +161,7 @@ class Pooling(Request):
         """The size of an input's planes, which must not be 0 on any axis."""
         size = layout.size(shape)
         if min(size) < 1:
-            raise self.error("x", "have 1 position or more per spatial axis", untriple(size, self.rank))
+            raise self.error(
+                "x", "have 1 position or more per spatial axis", untriple(size, self.rank)
+            )
         return size

@@ -36,13 +36,13 @@ def _adaptive_bounds(number: Any, length: int, count: int) -> tuple[Any, Any]:
 
 
 def adaptive_geometry(size: Triple, pooled: Triple) -> Geometry:
-    """The windows of adaptive pooling: a ``WindowGeometry`` if they are equal and equally spaced."""
+    """Windows of adaptive pooling: a ``WindowGeometry`` if they are equal and equally spaced."""
     longest: list[int] = []
     regular: list[tuple[int, int] | None] = []
     for length, n in zip(size, pooled):
         each, rest = divmod(length, n)
-        # Rounding the start down and the end up extends no window, one side of a window, or both sides.
-        # The windows are equal and equally spaced if the rest is 0 or 1.
+        # Rounding the start down and the end up extends no window, one side of a window, or both
+        # sides. The windows are equal and equally spaced if the rest is 0 or 1.
         sides = 2 if rest and n % rest else min(rest, 1)
         longest.append(each + sides)
         regular.append((longest[-1], each) if rest <= 1 and each > 0 else None)
@@ -129,7 +129,8 @@ def adaptive_max_pool2d(
     """Max-pool to a given output size.
 
     Args:
-        x (array): Shape ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
+        x (array): Shape ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is
+            optional.
         stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
@@ -157,7 +158,8 @@ def adaptive_max_pool3d(
     """Max-pool to a given output size.
 
     Args:
-        x (array): Shape ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
+        x (array): Shape ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is
+            optional.
         stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
@@ -187,17 +189,20 @@ class _AdaptiveMaxPool(PoolingLayer):
         """Create the layer.
 
         On a spatial axis of length ``L``, window ``i`` of ``n`` covers the positions from
-        ``floor(i * L / n)`` to ``ceil((i + 1) * L / n) - 1``, as in PyTorch. If ``n`` does not divide ``L``,
-        some neighbouring windows overlap. Ties and NaN are treated as in ``MaxPool2d``.
+        ``floor(i * L / n)`` to ``ceil((i + 1) * L / n) - 1``, as in PyTorch. If ``n`` does not
+        divide ``L``, some neighbouring windows overlap. Ties and NaN are treated as in
+        ``MaxPool2d``.
 
         Args:
             output_size (int, or tuple of int and None): Number of windows on each axis. None in a
                 tuple keeps the length of that axis.
-            return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
-            data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
+            return_indices (bool): Return ``(values, indices)``, to unpool with
+                ``kernel_size=None``.
+            data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``,
+                ``(N, C, ...)``.
 
-        The dtypes are those of ``MaxPool2d``. There is no ``index_format``, because the windows can differ in
-        size: indices are flat.
+        The dtypes are those of ``MaxPool2d``. There is no ``index_format``, because the windows can
+        differ in size: indices are flat.
 
         Example:
             >>> mlx_unpool.AdaptiveMaxPool2d((7, None))(mx.zeros((8, 32, 20, 64))).shape

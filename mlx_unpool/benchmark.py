@@ -1,10 +1,11 @@
 """Compare the max pooling of mlx.nn with that of mlx_unpool on this machine, in about 20 seconds.
 
-Print a Markdown table that can be pasted into an issue: forward passes of layers in eval() mode, and
-forward and gradient (of a sum of squares) for six windows, on MLX's default device. A ratio is the time
-of mlx.nn divided by that of mlx_unpool: above 1, mlx_unpool is faster. It is the median of alternating
-measurements, with the lowest and the highest; each call is built while the one before it runs. GB/s
-counts each input and output of a pass once. The first call of a layer compiles a kernel on a GPU.
+Print a Markdown table that can be pasted into an issue: forward passes of layers in eval() mode,
+and forward and gradient (of a sum of squares) for six windows, on MLX's default device. A ratio is
+the time of mlx.nn divided by that of mlx_unpool: above 1, mlx_unpool is faster. It is the median of
+alternating measurements, with the lowest and the highest; each call is built while the one before
+it runs. GB/s counts each input and output of a pass once. The first call of a layer compiles a
+kernel on a GPU.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ _NOISE = 1.3  # highest ratio of a row divided by its lowest, above which there 
 def keep_free_buffers(least: int = 2**30) -> int:
     """Raise MLX's limit for free buffers to at least ``least`` bytes, and return the limit.
 
-    On the CPU the limit is 32 MB. Larger buffers go back to the system after use, and the page faults of
-    the next call vary more between machines than the work itself. A GPU's larger limit is kept.
+    On the CPU the limit is 32 MB. Larger buffers go back to the system after use, and the page
+    faults of the next call vary more between machines than the work itself. A GPU's larger limit is
+    kept.
     """
     limit = max(least, mx.set_cache_limit(least))
     mx.set_cache_limit(limit)
@@ -62,7 +64,9 @@ class Comparison(NamedTuple):
         return f"{median:.2f} ({low:.2f} to {high:.2f})"
 
 
-def compared(name: str, ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float) -> Comparison:
+def compared(
+    name: str, ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float
+) -> Comparison:
     """Compare the time per call of two functions, which take turns of ``seconds`` each."""
     turns = [[seconds_per_call(run, seconds) for run in (ours, theirs)] for _ in range(_TURNS)]
     ratios = sorted(their_time / our_time for our_time, their_time in turns)
@@ -118,7 +122,9 @@ def compare_block(batch: int, seconds: float) -> Comparison:
     print("\n| training step | input | mlx.nn, ms | mlx_unpool, ms | mlx.nn / mlx_unpool |")
     print("|---|---|---|---|---|")
     shape = "x".join(map(str, x.shape))
-    print(f"| {found.name} | {shape} | {1e3 * found.theirs:.4g} | {1e3 * found.ours:.4g} | {found} |")
+    print(
+        f"| {found.name} | {shape} | {1e3 * found.theirs:.4g} | {1e3 * found.ours:.4g} | {found} |"
+    )
     return found
 
 
@@ -126,7 +132,8 @@ def first_call() -> float:
     """Seconds of the first call of a layer, which compiles its kernel on a GPU."""
     mx.eval(x := mx.random.normal((1, 56, 56, 64)))
     start = time.perf_counter()
-    mx.eval(pooling.MaxPool2d(4, 3)(x))  # a window that neither the self-test nor the table below has
+    # A window that neither the self-test nor the table below has.
+    mx.eval(pooling.MaxPool2d(4, 3)(x))
     return time.perf_counter() - start
 
 
@@ -147,7 +154,10 @@ def compare_windows(on_gpu: bool, seconds: float) -> list[Comparison]:
         runs = zip(measures, passes(ours, x), passes(theirs, x))
         for count, (kind, our_pass, their_pass) in enumerate(runs, 1):
             found = compared(f"{name} {kind}", our_pass, their_pass, seconds)
-            cells += [str(found), *(f"{count * size / t / 1e9:.2f}" for t in (found.ours, found.theirs))]
+            cells += [
+                str(found),
+                *(f"{count * size / t / 1e9:.2f}" for t in (found.ours, found.theirs)),
+            ]
             comparisons.append(found)
         print(f"| {' | '.join(cells)} |", flush=True)
         mx.clear_cache()
@@ -157,7 +167,10 @@ def compare_windows(on_gpu: bool, seconds: float) -> list[Comparison]:
 
 
 def report(everything: bool = False, seconds: float = 0.1) -> int:
-    """Print the report of ``--all`` or a shorter one. Return 1 if the former finds a kernel that is wrong."""
+    """Print the report of ``--all`` or a shorter one.
+
+    Return 1 if the former finds a kernel that is wrong.
+    """
     on_gpu = mx.default_device().type == mx.gpu
     print("```text")
     status = 0
@@ -172,7 +185,9 @@ def report(everything: bool = False, seconds: float = 0.1) -> int:
     comparisons = compare_windows(on_gpu, seconds)
     if everything:
         comparisons.append(compare_block(_GPU_BATCH if on_gpu else 2, seconds))
-    if noisy := [found.name for found in comparisons if found.ratios[-1] > _NOISE * found.ratios[0]]:
+    if noisy := [
+        found.name for found in comparisons if found.ratios[-1] > _NOISE * found.ratios[0]
+    ]:
         print(f"\nThe ratios of the turns differ by more than 30 % in: {', '.join(noisy)}.")
         print("Was the machine busy? Please run it again.")
     return int(status == 1)

@@ -22,9 +22,9 @@ from ._types import ArrayOrPair, DataFormat, IntOrTuple, Stream, is_float
 class FractionalGeometry(RegionGeometry):
     """Windows of one length at random starts.
 
-    Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)`` with ``a = (L - k) / (n - 1)`` (Graham,
-    "Fractional Max-Pooling", 2014). For every ``u`` from 0 to 1 this is ``floor(i * a)`` or one more, plus a
-    float32 rounding error below ``L / 2^20``.
+    Window ``i`` starts at ``floor((i + u) * a) - floor(u * a)`` with ``a = (L - k) / (n - 1)``
+    (Graham, "Fractional Max-Pooling", 2014). For every ``u`` from 0 to 1 this is ``floor(i * a)``
+    or one more, plus a float32 rounding error below ``L / 2^20``.
     """
 
     def covering(self, axis: int, position: Any) -> tuple[Any, Any]:
@@ -50,10 +50,10 @@ def _positive(x: Any) -> Any:
 
 
 def fractional_bounds(samples: mx.array, g: FractionalGeometry) -> mx.array:
-    """The bounds of the windows of ``g`` from samples ``u`` (B, rank, C), one for each spatial axis.
+    """The bounds of the windows of ``g`` from samples ``u`` (B, rank, C), one per spatial axis.
 
-    The last window starts at ``L - k``. As in PyTorch, the starts are computed in float32. Samples are
-    clipped to the range from 0 to 1, and NaN becomes 0.
+    The last window starts at ``L - k``. As in PyTorch, the starts are computed in float32. Samples
+    are clipped to the range from 0 to 1, and NaN becomes 0.
     """
     samples = samples.astype(mx.float32)
     samples = mx.where(samples > 0, mx.minimum(samples, 1), 0)
@@ -66,7 +66,8 @@ def fractional_bounds(samples: mx.array, g: FractionalGeometry) -> mx.array:
             u = samples[:, number, None]
             step = last / (n - 1)
             start = mx.floor((mx.arange(n - 1)[:, None] + u) * step) - mx.floor(u * step)
-            # float32 cannot represent odd numbers above 2^24, so rounding up could exceed the axis and int32.
+            # float32 cannot represent odd numbers above 2^24: rounding up could exceed the axis and
+            # int32.
             starts.append(mx.minimum(start.astype(mx.uint32), last).astype(mx.int32))
         starts.append(mx.full((batch, 1, channels), last, mx.int32))
         lengths.append(mx.full((n, 1), k, mx.int32))
@@ -119,7 +120,9 @@ class FractionalPooling(Pooling):
         if samples is not None and key is not None:
             raise self.error("key", "be None if 'random_samples' is given", key)
         self._check_array("random_samples", "an array of floats", samples, is_float)
-        self._check_array("key", "a key of mx.random (a uint32 array)", key, lambda d: d == mx.uint32)
+        self._check_array(
+            "key", "a key of mx.random (a uint32 array)", key, lambda d: d == mx.uint32
+        )
         if key is not None and key.shape != (2,):
             raise self.error("key", "have the shape (2,)", key.shape)
         of_samples = None if samples is None else samples.shape
@@ -128,16 +131,20 @@ class FractionalPooling(Pooling):
             bounds = self._random_bounds(samples, key, plan)
             return self.pooled(x, target, plan, training, bounds)
 
-    def _check_array(self, name: str, needed: str, x: Any, is_right: Callable[[mx.Dtype], bool]) -> None:
+    def _check_array(
+        self, name: str, needed: str, x: Any, is_right: Callable[[mx.Dtype], bool]
+    ) -> None:
         if x is not None and not (isinstance(x, mx.array) and is_right(x.dtype)):
             got = x.dtype if isinstance(x, mx.array) else type(x).__name__
             raise TypeError(f"[{self.caller}] '{name}' must be {needed} but got {got}.")
 
-    def _random_bounds(self, samples: mx.array | None, key: mx.array | None, plan: Plan) -> mx.array:
+    def _random_bounds(
+        self, samples: mx.array | None, key: mx.array | None, plan: Plan
+    ) -> mx.array:
         layout = plan.layout
         if samples is None:
             samples = mx.random.uniform(shape=(layout.batch, layout.channels, self.rank), key=key)
-        # Window positions have no derivative. Without stop_gradient MLX would differentiate mx.random.
+        # Positions have no derivative. Without stop_gradient MLX would differentiate mx.random.
         samples = mx.stop_gradient(samples)
         folded = samples.transpose(0, 2, 1)
         if layout.channels_first:
@@ -181,7 +188,9 @@ def _ratios(caller: str, name: str, value: Any, count: int) -> tuple[float, ...]
     """Check a number or a sequence; return one number between 0 and 1 per axis."""
     given = arguments.sequence(value, count)
     if any(isinstance(r, bool) or not isinstance(r, Real) for r in given):
-        raise TypeError(arguments.message(caller, name, f"be a number or a tuple of {count} numbers", value))
+        raise TypeError(
+            arguments.message(caller, name, f"be a number or a tuple of {count} numbers", value)
+        )
     if len(given) != count or not all(0 < r < 1 for r in given):
         needed = f"be between 0 and 1 on each of {count} axes"
         raise ValueError(arguments.message(caller, name, needed, value))
@@ -203,7 +212,8 @@ def fractional_max_pool2d(
     """Max-pool over windows at random positions.
 
     Args:
-        x (array): Shape ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
+        x (array): Shape ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is
+            optional.
         random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, 2)``.
         key (array, optional): Key of ``mx.random`` to draw the samples.
         stream (Stream or Device, optional): Stream or device to run on.
@@ -239,7 +249,8 @@ def fractional_max_pool3d(
     """Max-pool over windows at random positions.
 
     Args:
-        x (array): Shape ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
+        x (array): Shape ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is
+            optional.
         random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, 3)``.
         key (array, optional): Key of ``mx.random`` to draw the samples.
         stream (Stream or Device, optional): Stream or device to run on.
@@ -275,24 +286,26 @@ class _FractionalMaxPool(PoolingLayer):
 
         Window ``i`` on a spatial axis of length ``L`` starts at
         ``floor((i + u) * a) - floor(u * a)``, where ``a = (L - kernel_size) / (output_size - 1)``
-        and ``u`` is a random number from 0 to 1 per image, channel and axis. The last window (the only one if
-        ``output_size`` is 1) starts at ``L - kernel_size``. This is as in PyTorch (Graham, "Fractional
-        Max-Pooling", 2014). Ties and NaN are treated as in ``MaxPool2d``.
+        and ``u`` is a random number from 0 to 1 per image, channel and axis. The last window (the
+        only one if ``output_size`` is 1) starts at ``L - kernel_size``. This is as in PyTorch
+        (Graham, "Fractional Max-Pooling", 2014). Ties and NaN are treated as in ``MaxPool2d``.
 
-        Without ``random_samples`` or ``key`` every call draws from MLX's global random state, as dropout
-        does. Inside a transform pass a ``key`` to each call; see the page Guarantees.
+        Without ``random_samples`` or ``key`` every call draws from MLX's global random state, as
+        dropout does. Inside a transform pass a ``key`` to each call; see the page Guarantees.
 
         Args:
             kernel_size (int or tuple of int): Size of the window.
             output_size (int or tuple of int, optional): Number of windows on each axis.
-            output_ratio (float or tuple of float, optional): ``output_size`` as a fraction of the input
-                size, above 0 and below 1; the number of windows is rounded down. Exactly one of
-                ``output_size`` and ``output_ratio`` must be given.
-            return_indices (bool): Return ``(values, indices)``, to unpool with ``kernel_size=None``.
-            data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
+            output_ratio (float or tuple of float, optional): ``output_size`` as a fraction of the
+                input size, above 0 and below 1; the number of windows is rounded down. Exactly one
+                of ``output_size`` and ``output_ratio`` must be given.
+            return_indices (bool): Return ``(values, indices)``, to unpool with
+                ``kernel_size=None``.
+            data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``,
+                ``(N, C, ...)``.
 
-        The dtypes are those of ``MaxPool2d``. There is no ``index_format``, because windows have random
-        positions: indices are flat.
+        The dtypes are those of ``MaxPool2d``. There is no ``index_format``, because windows have
+        random positions: indices are flat.
 
         Example:
             >>> mlx_unpool.FractionalMaxPool2d(2, output_ratio=0.7)(mx.zeros((8, 32, 32, 64))).shape
@@ -318,21 +331,23 @@ class _FractionalMaxPool(PoolingLayer):
         """Pool ``x``.
 
         Args:
-            x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with ``data_format="channels_first"``; the
-                batch dimension is optional.
+            x (array): Shape ``(N, ..., C)``, or ``(N, C, ...)`` with
+                ``data_format="channels_first"``; the batch dimension is optional.
             random_samples (array, optional): Floats from 0 to 1 of shape ``(N, C, 2)``, or in 3-D
                 ``(N, C, 3)``: for each image and channel one per axis, in the order of the axes of
                 ``x`` (in 2-D, PyTorch has the width first). N is 1 if ``x`` has no batch.
-            key (array, optional): Key of ``mx.random`` to draw the samples. Default: MLX's global state.
+            key (array, optional): Key of ``mx.random`` to draw the samples. Default: MLX's global
+                state.
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
-            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of equal shape.
+            array or tuple of array: Values or, with ``return_indices``, ``(values, indices)`` of
+                equal shape.
 
         Raises:
             ValueError: If an axis gets no window or more than ``L - kernel_size + 1`` of them,
-                ``random_samples`` and ``key`` are both given, or the arrays are too large for the device
-                (about 2^31 elements on the CPU).
+                ``random_samples`` and ``key`` are both given, or the arrays are too large for the
+                device (about 2^31 elements on the CPU).
         """
         return self._request().run_at(random_samples, key, x, stream, self.training)
 

@@ -1,4 +1,4 @@
-"""Max pooling over equal windows, optionally with indices: ``max_pool2d``, ``MaxPool2d`` and so on."""
+"""Max pooling over equal windows, with or without indices: ``max_pool2d``, ``MaxPool2d``, etc."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class MaxPooling(Pooling):
         data_format: Any,
     ) -> MaxPooling:
         """The request with these arguments, checked."""
-        window = arguments.window_of(caller, rank, kernel_size, stride, padding, dilation, ceil_mode)
+        window = arguments.window_of(
+            caller, rank, kernel_size, stride, padding, dilation, ceil_mode
+        )
         arguments.check_flag(caller, "return_indices", return_indices)
         index_format = arguments.index_format_of(caller, index_format, window)
         first = arguments.channels_come_first(caller, data_format)
@@ -54,10 +56,13 @@ class MaxPooling(Pooling):
         pooled = window.pooled_size(size)
         if min(size) < 1 or min(pooled) < 1:
             pads = tuple(zip(window.padding, window.padding_after))
-            span, padding, got = (untriple(numbers, self.rank) for numbers in (window.span, pads, size))
+            span, padding, got = (
+                untriple(numbers, self.rank) for numbers in (window.span, pads, size)
+            )
             raise ValueError(
-                f"[{self.caller}] 'kernel_size' must fit into the padded input: a window covers {span} "
-                f"positions and 'padding' is {padding}, but got an input of spatial shape {got}."
+                f"[{self.caller}] 'kernel_size' must fit into the padded input: a window covers "
+                f"{span} positions and 'padding' is {padding}, but got an input of spatial shape "
+                f"{got}."
             )
         return self.plan_with(layout, WindowGeometry(size, pooled, window), self.index_format)
 
@@ -90,7 +95,9 @@ def max_pool1d(
     See also: ``MaxPool1d`` for the other arguments, results and errors; ``max_unpool1d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    return MaxPooling.of("max_pool1d", 1, *window, return_indices, index_format, data_format).run(x, stream)
+    return MaxPooling.of("max_pool1d", 1, *window, return_indices, index_format, data_format).run(
+        x, stream
+    )
 
 
 def max_pool2d(
@@ -109,7 +116,8 @@ def max_pool2d(
     """Compute the maximum of every window and, with ``return_indices``, its position.
 
     Args:
-        x (array): Shape ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is optional.
+        x (array): Shape ``(N, H, W, C)``, or ``(N, C, H, W)`` with the channels first; N is
+            optional.
         stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
@@ -124,7 +132,9 @@ def max_pool2d(
     See also: ``MaxPool2d`` for the other arguments, results and errors; ``max_unpool2d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    return MaxPooling.of("max_pool2d", 2, *window, return_indices, index_format, data_format).run(x, stream)
+    return MaxPooling.of("max_pool2d", 2, *window, return_indices, index_format, data_format).run(
+        x, stream
+    )
 
 
 def max_pool3d(
@@ -143,7 +153,8 @@ def max_pool3d(
     """Compute the maximum of every window and, with ``return_indices``, its position.
 
     Args:
-        x (array): Shape ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is optional.
+        x (array): Shape ``(N, D, H, W, C)``, or ``(N, C, D, H, W)`` with the channels first; N is
+            optional.
         stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
@@ -155,7 +166,9 @@ def max_pool3d(
     See also: ``MaxPool3d`` for the other arguments, results and errors; ``max_unpool3d``.
     """
     window = kernel_size, stride, padding, dilation, ceil_mode
-    return MaxPooling.of("max_pool3d", 3, *window, return_indices, index_format, data_format).run(x, stream)
+    return MaxPooling.of("max_pool3d", 3, *window, return_indices, index_format, data_format).run(
+        x, stream
+    )
 
 
 class _MaxPool(PoolingLayer):
@@ -184,36 +197,40 @@ class _MaxPool(PoolingLayer):
 
             1 + floor((L + before + after - dilation * (kernel_size - 1) - 1) / stride)
 
-        where ``before`` and ``after`` are the padding of the axis. ``ceil_mode`` rounds the quotient up, but
-        drops a last window that would start after the end of the input.
+        where ``before`` and ``after`` are the padding of the axis. ``ceil_mode`` rounds the
+        quotient up, but drops a last window that would start after the end of the input.
 
-        Ties go to the first element in row-major order. NaN counts as larger than any number; of several NaNs
-        the last is used. Padding is never the maximum. A window without an element inside the input gives
-        ``-inf`` (for integers, the smallest value of the dtype) and the flat index -1 or the window index 0.
+        Ties go to the first element in row-major order. NaN counts as larger than any number; of
+        several NaNs the last is used. Padding is never the maximum. A window without an element
+        inside the input gives ``-inf`` (for integers, the smallest value of the dtype) and the flat
+        index -1 or the window index 0.
 
         Args:
             kernel_size (int or tuple of int): Size of the window.
-            stride (int or tuple of int, optional): Distance between windows. Default: ``kernel_size``.
-            padding (int, tuple or str): Implicit padding, on each side less than the dilated window:
+            stride (int or tuple of int, optional): Distance between windows. Default:
+                ``kernel_size``.
+            padding (int, tuple or str): Implicit padding, on each side less than the dilated
+                window:
 
                 - an integer for all sides;
-                - a tuple with an integer or a pair ``(before, after)`` per axis: ``((0, 1), 2)`` in 2-D,
-                  ``((0, 1),)`` in 1-D;
-                - ``"same"``: ``ceil(L / stride)`` windows, as in TensorFlow, with the smaller half of the
-                  padding before the axis;
+                - a tuple with an integer or a pair ``(before, after)`` per axis: ``((0, 1), 2)`` in
+                  2-D, ``((0, 1),)`` in 1-D;
+                - ``"same"``: ``ceil(L / stride)`` windows, as in TensorFlow, with the smaller half
+                  of the padding before the axis;
                 - ``"valid"``: 0.
             dilation (int or tuple of int): Distance between the elements of a window.
             ceil_mode (bool): Round the pooled size up instead of down.
             return_indices (bool): Return ``(values, indices)``, for an unpooling layer.
             index_format (str): ``"flat"``, int32 positions ``(d*H + h)*W + w`` in the plane (in 2-D
-                ``h*W + w``, in 1-D ``w``), as in PyTorch, or ``"window"``, uint8 row-major offsets inside
-                the window, which take less memory.
-            data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
+                ``h*W + w``, in 1-D ``w``), as in PyTorch, or ``"window"``, uint8 row-major offsets
+                inside the window, which take less memory.
+            data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``,
+                ``(N, C, ...)``.
 
-        The input can have any floating-point or integer dtype (float64 only on the CPU).
-        Values have the same dtype. Flat indices are int32 (int64 for planes of 2^31 positions or more, which
-        only a GPU can pool). Window indices are uint8 (uint16 for windows of 257 to 65,536 elements).
-        Arguments are attributes, which can be changed; the next call checks them.
+        The input can have any floating-point or integer dtype (float64 only on the CPU). Values
+        have the same dtype. Flat indices are int32 (int64 for planes of 2^31 positions or more,
+        which only a GPU can pool). Window indices are uint8 (uint16 for windows of 257 to 65,536
+        elements). Arguments are attributes, which can be changed; the next call checks them.
 
         Example:
             >>> pool = mlx_unpool.MaxPool2d(3, 2, padding=1, return_indices=True)
@@ -245,7 +262,8 @@ class MaxPool1d(_MaxPool):
         >>> values.squeeze().tolist(), indices.squeeze().tolist()
         ([3.0, 5.0], [1, 3])
 
-    See also: ``__init__`` for the arguments; ``MaxUnpool1d`` for the partial inverse; ``max_pool1d``.
+    See also: ``__init__`` for the arguments; ``MaxUnpool1d`` for the partial inverse;
+    ``max_pool1d``.
     """
 
     rank = 1
@@ -264,7 +282,8 @@ class MaxPool2d(_MaxPool):
         >>> values.squeeze().tolist(), indices.squeeze().tolist()
         ([[5.0, 7.0], [13.0, 15.0]], [[5, 7], [13, 15]])
 
-    See also: ``__init__`` for the arguments; ``MaxUnpool2d`` for the partial inverse; ``max_pool2d``.
+    See also: ``__init__`` for the arguments; ``MaxUnpool2d`` for the partial inverse;
+    ``max_pool2d``.
     """
 
     rank = 2
@@ -282,7 +301,8 @@ class MaxPool3d(_MaxPool):
         >>> pool(mx.arange(16.0).reshape(1, 2, 2, 2, 2)).squeeze().tolist()
         [7.0, 15.0]
 
-    See also: ``__init__`` for the arguments; ``MaxUnpool3d`` for the partial inverse; ``max_pool3d``.
+    See also: ``__init__`` for the arguments; ``MaxUnpool3d`` for the partial inverse;
+    ``max_pool3d``.
     """
 
     rank = 3

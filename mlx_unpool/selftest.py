@@ -1,7 +1,7 @@
 """Check mlx_unpool on this machine and print a report that can be pasted into an issue.
 
-Compare every kernel with plain MLX operations on the CPU, also with inputs that begin one element after the
-start of a buffer, and measure its throughput in GB/s.
+Compare every kernel with plain MLX operations on the CPU, also with inputs that begin one element
+after the start of a buffer, and measure its throughput in GB/s.
 
 Exit status: 0 if all kernels agree, 1 if one does not, 2 if there is no Metal or CUDA GPU.
 """
@@ -22,7 +22,8 @@ from ._report import device_name, print_versions, seconds_per_call
 from .adaptive import adaptive_geometry
 
 _GROUP = (2, 1, 24, 24, 64)  # (B, D, H, W, C)
-# name: shape, window (kernel, stride, padding, dilation) or number of adaptive windows, flat indices
+# name: shape, window (kernel, stride, padding, dilation) or number of adaptive windows, and
+# whether indices are flat
 _CASES: dict[str, tuple[tuple[int, ...], Any, bool]] = {
     "2x2/2": (_GROUP, ((1, 2, 2),), False),
     "2x2/2 flat": (_GROUP, ((1, 2, 2),), True),
@@ -52,8 +53,8 @@ def calls(
 ) -> list[tuple[Callable[[Any], tuple[mx.array, ...]], int]]:
     """For each primitive, a function that runs it on a backend, and its bytes of input and output.
 
-    Inputs contain ties, NaN, infinities, subnormal numbers and zeros of both signs. Some flat indices are
-    outside their windows. The inputs begin at element ``first`` of their buffers.
+    Inputs contain ties, NaN, infinities, subnormal numbers and zeros of both signs. Some flat
+    indices are outside their windows. The inputs begin at element ``first`` of their buffers.
     """
     plane, keys = shape[1:4], mx.random.split(mx.random.key(0))
     x = mx.array(_VALUES).astype(dtype)[mx.random.randint(0, len(_VALUES), shape, key=keys[0])]
@@ -70,7 +71,9 @@ def calls(
     moved = mx.array(indices)
     moved[..., 0] = indices[:, ::-1, ::-1, ::-1, 0]
     if first:
-        x, values, indices, sums, moved = (_at(first, array) for array in (x, values, indices, sums, moved))
+        x, values, indices, sums, moved = (
+            _at(first, array) for array in (x, values, indices, sums, moved)
+        )
     mx.eval(x, values, indices, sums, moved)
     size = x.nbytes + values.nbytes + indices.nbytes
     return [
@@ -91,7 +94,8 @@ def _at(first: int, x: mx.array) -> mx.array:
 def agrees(run: Callable[[Any], Any], backend: Any, stream: Any) -> bool:
     """Whether a backend and plain operations give the same numbers.
 
-    The sign of zero and the bits of NaN are not compared, because ``mx.maximum`` differs on Apple's CPUs.
+    The sign of zero and the bits of NaN are not compared, because ``mx.maximum`` differs on Apple's
+    CPUs.
     """
     with mx.stream(mx.cpu):
         mx.eval(expected := run(_backends.get("ops")))
@@ -108,7 +112,7 @@ def gigabytes_per_second(run: Callable[[], Any], size: int) -> float:
 
 
 def check_gpu(name: str) -> int:
-    """Compare the kernels of a GPU with plain operations, print the table and return the exit status."""
+    """Compare a GPU's kernels with plain operations, print the table, return the exit status."""
     backend, stream = _backends.get(name), mx.default_stream(mx.gpu)
     print(_row("window", "dtype", *_PRIMITIVES))
     failures = 0
@@ -124,8 +128,13 @@ def check_gpu(name: str) -> int:
     with mx.stream(stream):
         x = mx.random.normal(_BIG)
         rate = gigabytes_per_second(lambda: x + 1, 2 * x.nbytes)
-    print(f"\nWhether each primitive agrees, and its throughput in GB/s; x + 1 in float32: {rate:.0f}.")
-    print("OFFSET: it agrees, except with inputs that begin one element after the start of a buffer.")
+    print(
+        "\nWhether each primitive agrees, and its throughput in GB/s; "
+        f"x + 1 in float32: {rate:.0f}."
+    )
+    print(
+        "OFFSET: it agrees, except with inputs that begin one element after the start of a buffer."
+    )
     print(f"{failures} DO NOT AGREE." if failures else "All agree.")
     return int(failures > 0)
 

@@ -18,7 +18,16 @@ from ._index_arithmetic import in_dtype_of
 from ._layer import Layer, PoolingLayer
 from ._layout import Layout, Plan
 from ._requests import Request, cached_plan, checked_once, interned
-from ._types import LARGEST_AXIS, DataFormat, IndexFormat, IntOrTuple, Padding, Stream, flat_dtype, format_of
+from ._types import (
+    LARGEST_AXIS,
+    DataFormat,
+    IndexFormat,
+    IntOrTuple,
+    Padding,
+    Stream,
+    flat_dtype,
+    format_of,
+)
 from .pooling import MaxPool1d, MaxPool2d, MaxPool3d
 
 if TYPE_CHECKING:
@@ -119,14 +128,20 @@ class MaxUnpooling(Request):
             case = "padding='same'" if self.window.same else "a layer made by from_pool"
             why = "because inputs of several sizes have this pooled size,"
             hint = " Pass the shape of the array that was pooled: output_size=x.shape."
-            raise self.error("output_size", f"be given for {case} with a stride above 1, {why}", None, hint)
+            raise self.error(
+                "output_size", f"be given for {case} with a stride above 1, {why}", None, hint
+            )
         if min(default) < 1 or max(default) > LARGEST_AXIS:
             why = "empty" if min(default) < 1 else "longer than 2^31 - 1 on an axis"
-            needed = f"be given here, because the default, {untriple(default, self.rank)}, is {why},"
+            needed = (
+                f"be given here, because the default, {untriple(default, self.rank)}, is {why},"
+            )
             raise self.error("output_size", needed, None)
         return default
 
-    def _given_size(self, layout: Layout, pooled: Triple, output_size: int | tuple[int, ...]) -> Triple:
+    def _given_size(
+        self, layout: Layout, pooled: Triple, output_size: int | tuple[int, ...]
+    ) -> Triple:
         """The size of the output that the caller passes, as an integer or a shape."""
         given = tuple(arguments.sequence(output_size, self.rank))
         spatial: tuple[int, ...] | None = given
@@ -156,8 +171,10 @@ def _fits(size: Triple, ranges: Sequence[range]) -> bool:
     return all(n in allowed for n, allowed in zip(size, ranges))
 
 
-def _hint(window: Window, layout: Layout, pooled: Triple, output_size: tuple[int, ...], size: Triple) -> str:
-    """The end of the message about an output size that does not fit; ``size`` is its spatial part."""
+def _hint(
+    window: Window, layout: Layout, pooled: Triple, output_size: tuple[int, ...], size: Triple
+) -> str:
+    """The end of the message if an output size does not fit; ``size`` is its spatial part."""
     ranges = window.unpooled_ranges(pooled)
     if len(output_size) > layout.rank:
         other = replace(layout, channels_first=not layout.channels_first)
@@ -193,9 +210,11 @@ def max_unpool1d(
     """Compute a partial inverse of ``max_pool1d``: values at their indices, zeros elsewhere.
 
     Args:
-        x (array): Shape ``(N, W_out, C)``, or ``(N, C, W_out)`` with the channels first; N is optional.
+        x (array): Shape ``(N, W_out, C)``, or ``(N, C, W_out)`` with the channels first; N is
+            optional.
         indices (array): Indices from the pool, with the shape of ``x``.
-        output_size (int or tuple of int, optional): Shape of the array that was pooled. Always pass it.
+        output_size (int or tuple of int, optional): Shape of the array that was pooled. Always pass
+            it.
         stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
@@ -228,10 +247,11 @@ def max_unpool2d(
     """Compute a partial inverse of ``max_pool2d``: values at their indices, zeros elsewhere.
 
     Args:
-        x (array): Shape ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)`` with the channels first; N is
-            optional.
+        x (array): Shape ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)`` with the channels
+            first; N is optional.
         indices (array): Indices from the pool, with the shape of ``x``.
-        output_size (int or tuple of int, optional): Shape of the array that was pooled. Always pass it.
+        output_size (int or tuple of int, optional): Shape of the array that was pooled. Always pass
+            it.
         stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
@@ -267,10 +287,11 @@ def max_unpool3d(
     """Compute a partial inverse of ``max_pool3d``: values at their indices, zeros elsewhere.
 
     Args:
-        x (array): Shape ``(N, D_out, H_out, W_out, C)``, or ``(N, C, D_out, H_out, W_out)`` with the channels
-            first; N is optional.
+        x (array): Shape ``(N, D_out, H_out, W_out, C)``, or ``(N, C, D_out, H_out, W_out)`` with
+            the channels first; N is optional.
         indices (array): Indices from the pool, with the shape of ``x``.
-        output_size (int or tuple of int, optional): Shape of the array that was pooled. Always pass it.
+        output_size (int or tuple of int, optional): Shape of the array that was pooled. Always pass
+            it.
         stream (Stream or Device, optional): Stream or device to run on.
 
     Example:
@@ -307,16 +328,17 @@ class _MaxUnpool(Layer):
     ) -> None:
         """Create the layer; ``from_pool`` copies the arguments of a pool.
 
-        Without ``output_size``, a spatial axis with ``n`` windows and the padding ``before`` and ``after``
-        gets the length::
+        Without ``output_size``, a spatial axis with ``n`` windows and the padding ``before`` and
+        ``after`` gets the length::
 
             (n - 1) * stride - before - after + dilation * (kernel_size - 1) + 1
 
-        With ``padding="same"`` the length is ``n`` if all strides are 1; otherwise ``output_size`` is
-        required.
+        With ``padding="same"`` the length is ``n`` if all strides are 1; otherwise ``output_size``
+        is required.
 
-        If several values have the same index, the last one in row-major order is kept. A value whose index is
-        outside the output is dropped; ``check_indices`` and ``checking`` find such indices.
+        If several values have the same index, the last one in row-major order is kept. A value
+        whose index is outside the output is dropped; ``check_indices`` and ``checking`` find such
+        indices.
 
         Warning:
             Always pass ``output_size=x.shape``, where ``x`` is the array that was pooled. Inputs of
@@ -325,13 +347,14 @@ class _MaxUnpool(Layer):
 
         Args:
             kernel_size (int or tuple of int or None): As in the pooling layer. None is for flat
-                indices whose windows differ or are unknown, for example from adaptive pooling; then omit the
-                next three arguments, and pass ``output_size`` in every call.
+                indices whose windows differ or are unknown, for example from adaptive pooling; then
+                omit the next three arguments, and pass ``output_size`` in every call.
             stride, padding, dilation: Must match the pooling layer; same types and defaults.
             index_format (str, optional): Format of the indices, of any integer dtype: ``"flat"``,
                 positions in the plane, or ``"window"``, offsets inside the window. Default: uint8
                 and uint16 indices are offsets, all others positions.
-            data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``, ``(N, C, ...)``.
+            data_format (str): ``"channels_last"``, ``(N, ..., C)``, or ``"channels_first"``,
+                ``(N, C, ...)``.
 
         Values can have any floating-point or integer dtype (float64 only on the CPU), and the
         output has the same dtype.
@@ -391,7 +414,12 @@ class _MaxUnpool(Layer):
 
     @arguments.checked_call
     def __call__(
-        self, x: mx.array, indices: mx.array, output_size: IntOrTuple | None = None, *, stream: Stream = None
+        self,
+        x: mx.array,
+        indices: mx.array,
+        output_size: IntOrTuple | None = None,
+        *,
+        stream: Stream = None,
     ) -> mx.array:
         """Unpool ``x``.
 
@@ -400,12 +428,12 @@ class _MaxUnpool(Layer):
                 ``data_format="channels_first"``; the batch dimension is optional.
             indices (array): Indices from the pool, with the shape of ``x``. ``convert_indices``
                 converts indices of TensorFlow and ONNX.
-            output_size (int or tuple of int, optional): Shape of the array that was pooled: its spatial
-                shape, or its full shape with or without the batch. An int applies to all axes. Each axis may
-                differ by less than one stride from its default length (with ``padding="same"``, pooling it
-                must give the size of ``x``); the batch and channels of a full shape are ignored. If
-                ``kernel_size`` is None, any spatial shape is allowed, but batch and channels must be those of
-                ``x``.
+            output_size (int or tuple of int, optional): Shape of the array that was pooled: its
+                spatial shape, or its full shape with or without the batch. An int applies to all
+                axes. Each axis may differ by less than one stride from its default length (with
+                ``padding="same"``, pooling it must give the size of ``x``); the batch and channels
+                of a full shape are ignored. If ``kernel_size`` is None, any spatial shape is
+                allowed, but batch and channels must be those of ``x``.
             stream (Stream or Device, optional): Stream or device to run on.
 
         Returns:
@@ -414,9 +442,9 @@ class _MaxUnpool(Layer):
         Raises:
             TypeError: In a layer made by ``from_pool``, if ``indices`` have a dtype of the other
                 format.
-            ValueError: If ``output_size`` is required but missing, or the arrays are too large for the device
-                (about 2^31 elements on the CPU; without ``kernel_size`` 2^31 pooled values per plane on any
-                device).
+            ValueError: If ``output_size`` is required but missing, or the arrays are too large for
+                the device (about 2^31 elements on the CPU; without ``kernel_size`` 2^31 pooled
+                values per plane on any device).
         """
         return self._request().run(x, indices, output_size, stream)
 
@@ -425,13 +453,15 @@ class MaxUnpool1d(_MaxUnpool):
     """Max unpooling over a sequence: pooled values at their indices, zeros elsewhere.
 
     Shape:
-        - Values and indices: ``(N, W_out, C)``, or ``(N, C, W_out)`` with the channels first; N is optional.
+        - Values and indices: ``(N, W_out, C)``, or ``(N, C, W_out)`` with the channels first; N is
+          optional.
         - Output: ``(N, W, C)``, or ``(N, C, W)``.
 
     Example:
         >>> pool = mlx_unpool.MaxPool1d(2, return_indices=True)
         >>> values, indices = pool(mx.array([[1.0], [3.0], [2.0], [5.0], [4.0]]))
-        >>> mlx_unpool.MaxUnpool1d.from_pool(pool)(values, indices, output_size=5).squeeze().tolist()
+        >>> unpool = mlx_unpool.MaxUnpool1d.from_pool(pool)
+        >>> unpool(values, indices, output_size=5).squeeze().tolist()
         [0.0, 3.0, 0.0, 5.0, 0.0]
 
     See also: ``__init__`` for the arguments; ``MaxPool1d``; ``max_unpool1d``; ``check_indices``.
@@ -444,8 +474,8 @@ class MaxUnpool2d(_MaxUnpool):
     """Max unpooling over height and width: pooled values at their indices, zeros elsewhere.
 
     Shape:
-        - Values and indices: ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)`` with the channels
-          first; N is optional.
+        - Values and indices: ``(N, H_out, W_out, C)``, or ``(N, C, H_out, W_out)`` with the
+          channels first; N is optional.
         - Output: ``(N, H, W, C)``, or ``(N, C, H, W)``.
 
     Example:
@@ -468,8 +498,8 @@ class MaxUnpool3d(_MaxUnpool):
     """Max unpooling over depth, height and width: pooled values at their indices, zeros elsewhere.
 
     Shape:
-        - Values and indices: ``(N, D_out, H_out, W_out, C)``, or ``(N, C, D_out, H_out, W_out)`` with the
-          channels first; N is optional.
+        - Values and indices: ``(N, D_out, H_out, W_out, C)``, or ``(N, C, D_out, H_out, W_out)``
+          with the channels first; N is optional.
         - Output: ``(N, D, H, W, C)``, or ``(N, C, D, H, W)``.
 
     Example:

@@ -38,5 +38,8 @@ def pytest_make_collect_report() -> Generator[None, Any, Any]:
 
 
 def pytest_unconfigure() -> None:
-    """Clear MLX's streams before the interpreter exits; MLX cannot be used in this thread afterwards."""
+    """Clear MLX's streams before the interpreter exits.
+
+    MLX cannot be used in this thread afterwards.
+    """
     mx.clear_streams()

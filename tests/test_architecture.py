@@ -92,7 +92,8 @@ def test_imports_go_down_only(folder, layers):
         package = ".".join((folder.name, *path.parent.relative_to(folder).parts))
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.level:
-                base = resolve_name("." * node.level + (node.module or ""), package).partition(".")[2]
+                base = resolve_name("." * node.level + (node.module or ""), package)
+                base = base.partition(".")[2]
                 for alias in node.names:
                     longer = f"{base}.{alias.name}".strip(".")
                     imported = longer if longer in height else base or "__init__"
@@ -111,7 +112,7 @@ def test_examples_and_the_zoo_import_no_private_name_of_the_package(path):
 
 
 def test_python_without_assertions_checks_the_same_arguments():
-    """An assertion, which ``python -O`` removes, only tells a type checker which class an object has."""
+    """``python -O`` removes assertions: they only tell a type checker the class of an object."""
     nodes = (node for tree in TREES.values() for node in ast.walk(tree))
     for node in nodes:
         if isinstance(node, ast.Assert):
@@ -131,10 +132,12 @@ def evaluation_refused(monkeypatch):
 
 @pytest.mark.parametrize(("row", "column"), transforms.cells())
 def test_no_call_and_no_derivative_looks_at_a_number(row, column, evaluation_refused):
-    """While a function is compiled, its arrays have no values, and ``int(x)`` or ``if x:`` is an error."""
+    """Arrays have no values while a function is compiled: ``int(x)`` or ``if x:`` is an error."""
     for case in transforms.ROWS[row]:
         given = partial(dataclasses.replace, case)
-        call = lambda *inputs, given=given: transforms.COLUMNS[column](given(inputs=[*inputs]), False)
+        call = lambda *inputs, given=given: transforms.COLUMNS[column](
+            given(inputs=[*inputs]), False
+        )
         assert mx.compile(call)(*case.inputs)
 
 
@@ -142,10 +145,12 @@ def test_no_conversion_looks_at_a_number(evaluation_refused):
     names = get_args(get_type_hints(mlx_unpool.convert_indices)["source"])
     for source, target in itertools.product(names, names):
         indices = mx.zeros((2, 3, 4, 5), mx.uint8 if source == "window" else mx.int32)
-        convert = partial(mlx_unpool.convert_indices, source=source, target=target)
-        mx.compile(lambda indices: convert(indices, output_size=(6, 8), kernel_size=2))(indices)  # noqa: B023
+        options = {"source": source, "target": target, "output_size": (6, 8), "kernel_size": 2}
+        mx.compile(partial(mlx_unpool.convert_indices, **options))(indices)
     with pytest.raises(ValueError, match="Attempting to eval"):
-        mx.compile(lambda indices: mlx_unpool.check_indices(indices, (4,)))(mx.zeros((1, 2, 1), mx.int32))
+        mx.compile(lambda indices: mlx_unpool.check_indices(indices, (4,)))(
+            mx.zeros((1, 2, 1), mx.int32)
+        )
 
 
 def test_importing_the_package_chooses_no_device_and_imports_nothing_slow():
@@ -176,10 +181,15 @@ WITHOUT_RESULT = "check_indices", "checking", "exporting", "use_backend"
 
 @pytest.mark.parametrize("name", mlx_unpool.__all__)
 def test_public_names_document_arguments_results_and_an_example(name):
-    """Every docstring has each section once, in this order. A layer describes more than its function."""
+    """Every docstring has each section once, in this order.
+
+    A layer describes more than its function.
+    """
     thing = getattr(mlx_unpool, name)
     text, arguments = inspect.getdoc(thing), inspect.signature(thing).parameters
-    layer = getattr(mlx_unpool, "".join(word[0].upper() + word[1:] for word in name.split("_")), None)
+    layer = getattr(
+        mlx_unpool, "".join(word[0].upper() + word[1:] for word in name.split("_")), None
+    )
     results, described = ["Returns"] * (name not in WITHOUT_RESULT), text
     if layer:
         constructor, call = inspect.getdoc(layer.__init__), inspect.getdoc(layer.__call__)
@@ -196,7 +206,9 @@ def test_public_names_document_arguments_results_and_an_example(name):
     sections = re.findall(r"^(Args|Returns|Shape|Example|See also):", text, re.MULTILINE)
     assert sections == [*results, "Example", "See also"]
     assert not [
-        argument for argument in arguments if not re.search(rf"^ +.*\b{argument}\b.*:", described, re.M)
+        argument
+        for argument in arguments
+        if not re.search(rf"^ +.*\b{argument}\b.*:", described, re.M)
     ]
     assert re.search(r">>> .*\n[^>\n]", text)  # a result
 

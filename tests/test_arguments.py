@@ -1,4 +1,4 @@
-"""Invalid input: the type of the error, and the caller, argument, value and limits in its message."""
+"""Invalid input: the type of the error; the caller, argument, value and limits in its message."""
 
 import itertools
 import re
@@ -62,7 +62,9 @@ KINDS = [
     ("adaptive_max_pool", [2], {"output_size": 2}, ADAPTIVE),
     ("fractional_max_pool", [2], {"kernel_size": 3, "output_size": 2}, FRACTIONAL),
 ]
-ROWS = [(kind, n, needed, row) for kind, ranks, needed, rows in KINDS for n in ranks for row in rows]
+ROWS = [
+    (kind, n, needed, row) for kind, ranks, needed, rows in KINDS for n in ranks for row in rows
+]
 
 
 @pytest.mark.parametrize(("kind", "rank", "needed", "row"), ROWS)
@@ -87,13 +89,15 @@ L32, I32, U8 = LINE.astype(mx.int32), SQUARE.astype(mx.int32), SQUARE.astype(mx.
 OF_3, OF_2 = mx.zeros((1, 1, 1, 3), mx.int32), mx.zeros((2, 1, 1, 1, 1), mx.int32)  # planes
 SAME = SQUARE, I32, 3, 2, "same"
 SAMPLES = {"random_samples": mx.zeros((1, 1, 2))}
-TAKE_3, FIRST, TO_NCHW = {"output_size": 3}, {"data_format": "channels_first"}, {"target_data_format": "NCHW"}
+TAKE_3 = {"output_size": 3}
+FIRST, TO_NCHW = {"data_format": "channels_first"}, {"target_data_format": "NCHW"}
 NO_ARRAYS = np.zeros((1, 4, 1)), [[1.0]], None, 3.0
 CALLS = {
     "max_pool1d": [
         ((mx.zeros((1, 4, 1), mx.complex64), 2), {}, TypeError, "x", "complex64"),
         ((mx.zeros((1, 4, 1), mx.bool_), 2), {}, TypeError, "x", "bool"),
-        ((LINE, 3, 2, (0, 1)), {}, ValueError, "padding", "'valid' or ((before, after),)", "(0, 1)"),
+        ((LINE, 3, 2, (0, 1)), {},
+         ValueError, "padding", "'valid' or ((before, after),)", "(0, 1)"),
     ],
     "max_pool2d": [
         ((mx.zeros((3,)), 2), {}, ValueError, "x", "C)", "(3,)"),
@@ -109,36 +113,50 @@ CALLS = {
         ((SMALL, 2), {"stream": mx.float32}, TypeError, "stream", "device", "float32"),
     ],
     "max_unpool1d": [
-        ((LINE, LINE, 2), {}, TypeError, "indices", "float32. Did the pool have return_indices=True?"),
+        ((LINE, LINE, 2), {},
+         TypeError, "indices", "float32. Did the pool have return_indices=True?"),
         ((L32, LINE, 2), {}, TypeError, "indices", "float32", "Or are 'x' and 'indices' swapped?"),
         ((LINE.astype(mx.bool_), L32, 2), {}, TypeError, "x", "float32"),
-        ((LINE, L32, 2), {"output_size": LINE}, TypeError, "output_size", "Pass its shape: output_size=(1, "),
+        ((LINE, L32, 2), {"output_size": LINE},
+         TypeError, "output_size", "Pass its shape: output_size=(1, "),
         ((LINE[:, :1], L32[:, :1], 2, 2, 1), {}, ValueError, "output_size", "empty"),
         ((LINE, L32, 2**30), {}, ValueError, "output_size", "2^31 - 1"),
-        ((LINE[:, :1], L32[:, :1], 2, 5), {"output_size": 7}, ValueError, "output_size", "(1 to 6)", "7."),
+        ((LINE[:, :1], L32[:, :1], 2, 5), {"output_size": 7},
+         ValueError, "output_size", "(1 to 6)", "7."),
     ],
     "max_unpool2d": [
         (
             (mx.zeros((1, 2, 5, 6)), mx.zeros((1, 2, 5, 6), mx.int32), 2),
             {"output_size": (1, 2, 11, 13)},
-            *(ValueError, "output_size", "(1, 2, 11, 13). If the array is channels first, pass data_format="),
+            *(ValueError, "output_size"),
+            "(1, 2, 11, 13). If the array is channels first, pass data_format=",
         ),
         ((*SAME, (6, 8)), {}, ValueError, "output_size", "'same'", "7 to 8, 7 to 8", "(6, 8)"),
         (SAME, {}, ValueError, "output_size", "padding='same'", "output_size=x.shape"),
         ((SQUARE, I32, None), {}, ValueError, "output_size", "kernel_size"),
         ((SQUARE, U8, None), {"output_size": 8}, ValueError, "kernel_size", "uint8"),
-        ((SQUARE, I32, None), {"index_format": "window"}, ValueError, "index_format", "'kernel_size' is"),
-        ((SQUARE, I32, 257), {"index_format": "window"}, ValueError, "index_format", "65536", "66049"),
-        ((PAIR, I32, 2), {}, TypeError, "x", "tuple", "unpool(values, indices) or unpool(*pool(x))."),
+        ((SQUARE, I32, None), {"index_format": "window"},
+         ValueError, "index_format", "'kernel_size' is"),
+        ((SQUARE, I32, 257), {"index_format": "window"},
+         ValueError, "index_format", "65536", "66049"),
+        ((PAIR, I32, 2), {},
+         TypeError, "x", "tuple", "unpool(values, indices) or unpool(*pool(x))."),
         ((SQUARE, I32, None, 2), {"output_size": 8}, ValueError, "stride", "kernel_size", "2"),
-        ((SQUARE, I32, None, None, 1), {"output_size": 8}, ValueError, "padding", "kernel_size", "1"),
-        ((SQUARE, I32, None), {"output_size": 8, "dilation": 2}, ValueError, "dilation", "kernel_size", "2"),
-        ((SQUARE, I32, None, None, False), {"output_size": 8}, ValueError, "padding", "0 if", "False"),
-        ((SQUARE, I32, None), {"output_size": 8, "dilation": 1.0}, ValueError, "dilation", "1 if", "1.0"),
-        ((SQUARE, I32, None), {"output_size": (1, 8, 8, 2)}, ValueError, "output_size", "2 integers"),
-        ((SQUARE, I32, None), {"output_size": (3, 8, 8, 1)}, ValueError, "output_size", "2 integers"),
+        ((SQUARE, I32, None, None, 1), {"output_size": 8},
+         ValueError, "padding", "kernel_size", "1"),
+        ((SQUARE, I32, None), {"output_size": 8, "dilation": 2},
+         ValueError, "dilation", "kernel_size", "2"),
+        ((SQUARE, I32, None, None, False), {"output_size": 8},
+         ValueError, "padding", "0 if", "False"),
+        ((SQUARE, I32, None), {"output_size": 8, "dilation": 1.0},
+         ValueError, "dilation", "1 if", "1.0"),
+        ((SQUARE, I32, None), {"output_size": (1, 8, 8, 2)},
+         ValueError, "output_size", "2 integers"),
+        ((SQUARE, I32, None), {"output_size": (3, 8, 8, 1)},
+         ValueError, "output_size", "2 integers"),
         ((SQUARE[0, 0], I32[0, 0], 2), {}, ValueError, "x", "C)", "(4, 1)"),
-        ((SQUARE[0], I32[0], 2), {"output_size": (1, 8, 8, 1)}, ValueError, "output_size", "2 integers"),
+        ((SQUARE[0], I32[0], 2), {"output_size": (1, 8, 8, 1)},
+         ValueError, "output_size", "2 integers"),
     ],
     "adaptive_max_pool2d": [
         ((mx.zeros((4, 4, 4), mx.bool_), 2), {}, TypeError, "x", "bool"),
@@ -149,15 +167,18 @@ CALLS = {
     ],
     "fractional_max_pool2d": [
         ((mx.zeros((1, 0, 4, 2)), 1), {"output_size": 1}, ValueError, "x", "(0, 4)"),
-        ((SQUARE, (2, 9)), {"output_size": 2}, ValueError, "kernel_size", "fit into", "(4, 4)", "(2, 9)"),
+        ((SQUARE, (2, 9)), {"output_size": 2},
+         ValueError, "kernel_size", "fit into", "(4, 4)", "(2, 9)"),
         ((SQUARE, 2), {"output_size": 4}, ValueError, "output_size", "(3, 3)"),
         ((SQUARE, 2), {"output_ratio": 0.1}, ValueError, "output_ratio", "(3, 3)"),
         ((SQUARE, 2), TAKE_3 | {"key": 3}, TypeError, "key", "int"),
         ((SQUARE, 2), TAKE_3 | {"key": mx.zeros((2,))}, TypeError, "key", "uint32"),
         ((SQUARE, 2), TAKE_3 | {"random_samples": [0.5]}, TypeError, "random_samples", "list"),
         ((SQUARE, 2), TAKE_3 | {"random_samples": I32}, TypeError, "random_samples", "int32"),
-        ((SQUARE, 2), TAKE_3 | {"random_samples": SQUARE}, ValueError, "random_samples", "(1, 1, 2)"),
-        ((SQUARE, 2), TAKE_3 | {"key": mx.zeros((3,), mx.uint32)}, ValueError, "key", "(2,)", "(3,)"),
+        ((SQUARE, 2), TAKE_3 | {"random_samples": SQUARE},
+         ValueError, "random_samples", "(1, 1, 2)"),
+        ((SQUARE, 2), TAKE_3 | {"key": mx.zeros((3,), mx.uint32)},
+         ValueError, "key", "(2,)", "(3,)"),
         ((SQUARE, 2), TAKE_3 | SAMPLES | {"key": mx.random.key(0)}, ValueError, "key", "None"),
     ],
     "check_indices": [
@@ -172,8 +193,10 @@ CALLS = {
         ((L32, (8,)), {"stride": 2}, ValueError, "stride", "'kernel_size' is None"),
         ((L32, (8,)), {"index_format": "offset"}, ValueError, "index_format", "'flat' or 'window'"),
         ((L32, (8,)), {"index_format": "window"}, ValueError, "kernel_size", "be given for window"),
-        ((I32, (9, 9), 257), {"index_format": "window"}, ValueError, "index_format", "65536", "66049"),
-        ((L32 + 4, (4,), 4, 1, "same"), {}, ValueError, "indices", "with W 4 to 4 have this pooled size."),
+        ((I32, (9, 9), 257), {"index_format": "window"},
+         ValueError, "index_format", "65536", "66049"),
+        ((L32 + 4, (4,), 4, 1, "same"), {},
+         ValueError, "indices", "with W 4 to 4 have this pooled size."),
     ],
     "convert_indices": [
         ((I32, "torch", "flat", (4, 4)), {}, ValueError, "source", "'torch'"),
@@ -186,11 +209,15 @@ CALLS = {
         ((I32, "flat", "onnx", (4, 0)), {}, ValueError, "output_size", "(4, 0)"),
         ((I32, "flat", "onnx", (4, 4, 4, 4)), {}, ValueError, "output_size", "(4, 4, 4, 4)"),
         ((I32, "flat", "onnx", (4.0, 4)), {}, TypeError, "output_size", "(4.0, 4)"),
-        ((I32, "flat", "onnx", 4), {}, ValueError, "output_size", "a tuple with one integer per", "4."),
-        ((I32[0], "flat", "onnx", (8, 8, 1)), {}, ValueError, "output_size", "no batch, pass the spatial"),
+        ((I32, "flat", "onnx", 4), {},
+         ValueError, "output_size", "a tuple with one integer per", "4."),
+        ((I32[0], "flat", "onnx", (8, 8, 1)), {},
+         ValueError, "output_size", "no batch, pass the spatial"),
         ((mx.array(3), "flat", "onnx", ()), {}, ValueError, "output_size", "()"),
-        ((I32[:, :2], "flat", "onnx", (1, 2, 8, 2)), {}, ValueError, "output_size", "channels_first"),
-        ((I32, "flat", "onnx", (4, 4)), {"data_format": "NCHW"}, ValueError, "data_format", "'NCHW'"),
+        ((I32[:, :2], "flat", "onnx", (1, 2, 8, 2)), {},
+         ValueError, "output_size", "channels_first"),
+        ((I32, "flat", "onnx", (4, 4)), {"data_format": "NCHW"},
+         ValueError, "data_format", "'NCHW'"),
         ((I32, "flat", "onnx", (4, 4)), TO_NCHW, ValueError, "target_data_format", "'NCHW'"),
         (([1], "flat", "onnx", (4, 4)), {}, TypeError, "indices", "list"),
         ((SQUARE, "flat", "onnx", (4, 4)), {}, TypeError, "indices", "float32"),
@@ -201,10 +228,14 @@ CALLS = {
 }  # fmt: skip
 for value in NO_ARRAYS:
     CALLS["max_pool1d"].append(((value, 2), {}, TypeError, "x", type(value).__name__))
-    CALLS["max_unpool2d"].append(((SQUARE, value, 2), {}, TypeError, "indices", type(value).__name__))
+    CALLS["max_unpool2d"].append(
+        ((SQUARE, value, 2), {}, TypeError, "indices", type(value).__name__)
+    )
 for dtype in (mx.float32, mx.float16, mx.bool_, mx.complex64):
     indices = SQUARE.astype(dtype)
-    CALLS["max_unpool2d"].append(((SQUARE, indices, 2), {}, TypeError, "indices", "integer", str(dtype)))
+    CALLS["max_unpool2d"].append(
+        ((SQUARE, indices, 2), {}, TypeError, "indices", "integer", str(dtype))
+    )
 for device in (mx.gpu, mx.Device(mx.gpu)):
     if not mx.is_available(device):
         row = (SMALL, 2), {"stream": device}, ValueError, "stream", "available device", "gpu"
@@ -247,13 +278,25 @@ CIRCULAR.append(CIRCULAR)
 TRACED = mx.vmap(lambda size: mlx_unpool.max_pool2d(SQUARE, (size, 2)))
 LAYER_CALLS = [  # call, error, class, argument and a part of the message
     (lambda: MaxPool2d(2)(mx.zeros((3,))), ValueError, "MaxPool2d", "x", "(3,)"),
-    (lambda: MaxUnpool2d(2)(SQUARE, I32, (6, 8)), ValueError, "MaxUnpool2d", "output_size", "(6, 8)"),
+    (
+        lambda: MaxUnpool2d(2)(SQUARE, I32, (6, 8)),
+        *(ValueError, "MaxUnpool2d", "output_size", "(6, 8)"),
+    ),
     (lambda: MaxUnpool2d(None, stride=2), ValueError, "MaxUnpool2d", "stride", "kernel_size"),
-    (lambda: MaxUnpool2d(2, index_format="offset"), ValueError, "MaxUnpool2d", "index_format", "'offset'"),
+    (
+        lambda: MaxUnpool2d(2, index_format="offset"),
+        *(ValueError, "MaxUnpool2d", "index_format", "'offset'"),
+    ),
     (lambda: MaxPool2d(2)(PAIR), TypeError, "MaxPool2d", "x", "tuple", "pass only the values on"),
     (lambda: MaxPool2d(CIRCULAR), TypeError, "MaxPool2d", "kernel_size", "integer"),
-    (lambda: MaxUnpool2d(2)(SQUARE, I32, stream="cpu"), TypeError, "MaxUnpool2d", "stream", "'cpu'"),
-    (lambda: TRACED(mx.array([2, 3])), TypeError, "max_pool2d", "kernel_size", "an unprintable tuple"),
+    (
+        lambda: MaxUnpool2d(2)(SQUARE, I32, stream="cpu"),
+        *(TypeError, "MaxUnpool2d", "stream", "'cpu'"),
+    ),
+    (
+        lambda: TRACED(mx.array([2, 3])),
+        *(TypeError, "max_pool2d", "kernel_size", "an unprintable tuple"),
+    ),
 ]
 
 
@@ -264,7 +307,8 @@ def test_layers_name_what_is_wrong_in_a_call():
         with pytest.raises(ValueError, match=r"^\[FractionalMaxPool2d\] exactly one of"):
             mlx_unpool.FractionalMaxPool2d(2, **given)
     for shape in ((1, 4, 4), (1, 4, 5, 1), (4, 4, 1), (1, 4, 4, 2), (1, 2, 8, 1)):
-        same = f"[max_unpool2d] 'x' and 'indices' must have the same shape but got (1, 4, 4, 1) and {shape}."
+        same = "[max_unpool2d] 'x' and 'indices' must have the same shape "
+        same += f"but got (1, 4, 4, 1) and {shape}."
         with pytest.raises(ValueError, match=re.escape(same)):
             mlx_unpool.max_unpool2d(SQUARE, mx.zeros(shape, mx.int32), 2)
 
@@ -278,9 +322,15 @@ NO_CALLS = [  # calls that do not fit the signature; the class or function, and 
     (lambda: UNPOOL(PAIR), "MaxUnpool2d", "'indices'", TO_LAYER),
     (lambda: UNPOOL(PAIR, output_size=8), "MaxUnpool2d", "'indices'", TO_LAYER),
     (lambda: UNPOOL(SQUARE), "MaxUnpool2d", "missing", "'indices'.$"),
-    (lambda: UNPOOL(SQUARE, I32, 8, mx.cpu), "MaxUnpool2d", "too many", "Pass 'stream' by keyword.$"),
+    (
+        lambda: UNPOOL(SQUARE, I32, 8, mx.cpu),
+        *("MaxUnpool2d", "too many", "Pass 'stream' by keyword.$"),
+    ),
     (lambda: mlx_unpool.max_unpool2d(PAIR, 2), "max_unpool2d", "'kernel_size'", TO_FUNCTION),
-    (lambda: mlx_unpool.max_unpool2d(PAIR, kernel_size=2), "max_unpool2d", "'indices'", TO_FUNCTION),
+    (
+        lambda: mlx_unpool.max_unpool2d(PAIR, kernel_size=2),
+        *("max_unpool2d", "'indices'", TO_FUNCTION),
+    ),
     (lambda: mlx_unpool.max_unpool1d(LINE, L32), "max_unpool1d", "missing", "'kernel_size'.$"),
     (lambda: mlx_unpool.max_unpool3d(), "max_unpool3d", "missing", "'x'.$"),
     (lambda: MaxPool2d(), "MaxPool2d", "missing", "'kernel_size'.$"),
@@ -288,13 +338,21 @@ NO_CALLS = [  # calls that do not fit the signature; the class or function, and 
     (lambda: MaxPool2d(2, 2, 0, 1, True), "MaxPool2d", "too many", "Pass 'dilation', 'ceil_mode',"),
     (lambda: MaxPool2d(2, kernel_size=2), "MaxPool2d", "multiple values", "'kernel_size'.$"),
     (lambda: mlx_unpool.MaxUnpool3d(2, 2, 0, 1), "MaxUnpool3d", "Pass 'dilation', 'index_format'"),
-    (lambda: mlx_unpool.AdaptiveMaxPool2d(4, True), "AdaptiveMaxPool2d", "too many", f"Pass {OTHERS}"),
-    (lambda: mlx_unpool.FractionalMaxPool2d(2, 4), "FractionalMaxPool2d", "Pass 'output_size'", OTHERS),
+    (
+        lambda: mlx_unpool.AdaptiveMaxPool2d(4, True),
+        *("AdaptiveMaxPool2d", "too many", f"Pass {OTHERS}"),
+    ),
+    (
+        lambda: mlx_unpool.FractionalMaxPool2d(2, 4),
+        *("FractionalMaxPool2d", "Pass 'output_size'", OTHERS),
+    ),
     (lambda: POOL(SQUARE, mx.cpu), "MaxPool2d", "too many", "Pass 'stream' by keyword.$"),
 ]
 
 
-@pytest.mark.parametrize(("call", "owner", "parts"), [(call, name, parts) for call, name, *parts in NO_CALLS])
+@pytest.mark.parametrize(
+    ("call", "owner", "parts"), [(call, name, parts) for call, name, *parts in NO_CALLS]
+)
 def test_a_call_that_does_not_fit_the_signature_is_explained(call, owner, parts):
     with pytest.raises(TypeError) as raised:
         call()
@@ -305,7 +363,10 @@ def test_a_call_that_does_not_fit_the_signature_is_explained(call, owner, parts)
 
 
 SIZES = {  # calls, each with an array as one of its sizes
-    "kernel_size": [lambda n: mlx_unpool.max_pool2d(SQUARE, n), lambda n: mlx_unpool.MaxUnpool2d(n)],
+    "kernel_size": [
+        lambda n: mlx_unpool.max_pool2d(SQUARE, n),
+        lambda n: mlx_unpool.MaxUnpool2d(n),
+    ],
     "stride": [lambda n: mlx_unpool.max_pool2d(SQUARE, 2, n), lambda n: MaxPool2d(2, n)],
     "padding": [lambda n: mlx_unpool.max_pool2d(SQUARE, 2, 2, n), lambda n: MaxUnpool2d(2, 2, n)],
     "dilation": [lambda n: mlx_unpool.max_pool2d(SQUARE, 2, dilation=n)],
@@ -325,8 +386,12 @@ def test_an_array_of_sizes_is_refused_without_evaluation(name):
     for call in SIZES[name]:
         for sizes in (mx.array([2, 2]), np.array([2, 2])):
             # Inside mx.compile an evaluation would be another error.
-            function = lambda x, call=call, sizes=sizes: call(x if isinstance(sizes, mx.array) else sizes)
-            with pytest.raises(TypeError, match=rf"'{name}' must .* pass {name}=tuple\({name}.tolist\(\)\)"):
+            function = lambda x, call=call, sizes=sizes: call(
+                x if isinstance(sizes, mx.array) else sizes
+            )
+            with pytest.raises(
+                TypeError, match=rf"'{name}' must .* pass {name}=tuple\({name}.tolist\(\)\)"
+            ):
                 mx.compile(function)(mx.array([2, 2]))
 
 
@@ -357,13 +422,21 @@ def test_messages_about_shapes_suggest_the_layout_that_fits_and_no_other():
         assert "If the array" not in str(caught.value)
 
 
-SIZED = ("adaptive_max_pool2d", SQUARE), ("check_indices", I32), ("convert_indices", I32, "flat", "onnx")
+SIZED = (
+    ("adaptive_max_pool2d", SQUARE),
+    ("check_indices", I32),
+    ("convert_indices", I32, "flat", "onnx"),
+)
 SIZED += tuple(("max_unpool2d", SQUARE, I32, kernel, None, 0) for kernel in (2, None))
 
 
-@pytest.mark.parametrize("value", [2**31, 2**63, 2**70, 10**5000], ids=["2^31", "2^63", "2^70", "10^5000"])
+@pytest.mark.parametrize(
+    "value", [2**31, 2**63, 2**70, 10**5000], ids=["2^31", "2^63", "2^70", "10^5000"]
+)
 def test_integers_that_no_axis_can_hold_are_refused(value):
-    for kind, name in itertools.product(("MaxPool1d", "MaxUnpool2d"), (*WITHOUT_PADDING, "padding")):
+    for kind, name in itertools.product(
+        ("MaxPool1d", "MaxUnpool2d"), (*WITHOUT_PADDING, "padding")
+    ):
         call = lambda k=kind, n=name: getattr(mlx_unpool, k)(**{"kernel_size": 3, n: value})
         fails(call, ValueError, kind, name, "2^31 - 1")
     for (caller, *given), size in itertools.product(SIZED, (value, (value, 8), (8, value), -value)):
@@ -371,7 +444,9 @@ def test_integers_that_no_axis_can_hold_are_refused(value):
         fails(call, ValueError, caller, "output_size")
 
 
-def unpool(rank: int, shape: tuple[int, ...], window: int | None, size: int | None = None) -> mx.array:
+def unpool(
+    rank: int, shape: tuple[int, ...], window: int | None, size: int | None = None
+) -> mx.array:
     indices = huge(shape, mx.int32)
     return getattr(mlx_unpool, f"max_unpool{rank}d")(huge(shape), indices, window, output_size=size)
 
@@ -396,7 +471,12 @@ TOO_LARGE = [  # the argument, and a call
     ("output_size", lambda: mlx_unpool.max_unpool1d(*LINES, 3, 2, 1, output_size=2**31 - 3)),
     ("x", lambda: mlx_unpool.max_pool1d(huge((1, 2**31 - 3, 1)), 2, 1, 4095, dilation=4096)),
     ("x", lambda: mx.vmap(lambda x: mlx_unpool.max_pool1d(x, 2))(huge((2**15, 2**16, 4, 1)))),
-    ("x", lambda: mx.grad(lambda x: mlx_unpool.max_pool2d(x, 3, 2, 1).sum())(huge(PADDED, mx.float16))),
+    (
+        "x",
+        lambda: mx.grad(lambda x: mlx_unpool.max_pool2d(x, 3, 2, 1).sum())(
+            huge(PADDED, mx.float16)
+        ),
+    ),
 ]
 # The padded copy has more than 2^31 elements, but channels are only ever copied together.
 LARGE = [
@@ -414,7 +494,10 @@ def test_arrays_just_below_the_limit_are_accepted():
 
 @pytest.mark.parametrize(("argument", "call"), TOO_LARGE)
 def test_arrays_of_2_to_the_31_elements_are_refused_on_the_cpu(argument, call):
-    message = r"must (give arrays of fewer than 2\^31 elements on the|have fewer than 2\^31 values per plane)"
+    message = (
+        r"must (give arrays of fewer than 2\^31 elements on the|"
+        r"have fewer than 2\^31 values per plane)"
+    )
     with mx.stream(mx.cpu), pytest.raises(ValueError, match=f"'{argument}' {message}"):
         call()
 

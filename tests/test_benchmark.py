@@ -53,7 +53,9 @@ def test_the_report_has_ratios_of_the_turns_and_a_warning_if_they_differ(small, 
     assert re.search(r"\nfirst call of MaxPool2d\(4, 3\): [\d.]+ ms\n", said)
     (_, header), *_ = (table := rows(said)).items()
     assert list(table)[1:] == list(WINDOWS)
-    assert header[1::3] == [f"{of}, mlx.nn / mlx_unpool" for of in ("forward", "forward and gradient")]
+    assert header[1::3] == [
+        f"{of}, mlx.nn / mlx_unpool" for of in ("forward", "forward and gradient")
+    ]
     assert table["2x2/2"][1] == "0.50 (0.40 to 0.60)"
     assert table["2x2/2"][4] == "1.00 (1.00 to 1.00)"
     size = 4 * 9 * 8 * 4 + 4 * 4 * 4 * 4  # an image and its pooled values, float32
@@ -62,14 +64,19 @@ def test_the_report_has_ratios_of_the_turns_and_a_warning_if_they_differ(small, 
         (table["2x2/2"][5:7], (2 * size / 1e-6,) * 2),  # forward and gradient
         (re.findall(r"comparison: (.*) GB/s", said), (2 * 9 * 8 * 7 * 4 * 4 / 1e-6,)),
     ):
-        assert [float(n) for n in numbers] == pytest.approx([n / 1e9 for n in bytes_per_second], abs=0.005)
+        assert [float(n) for n in numbers] == pytest.approx(
+            [n / 1e9 for n in bytes_per_second], abs=0.005
+        )
     warning = "The ratios of the turns differ by more than 30 % in: 2x2/2 forward.\n"
     assert said.endswith(f"{warning}Was the machine busy? Please run it again.\n")
 
 
 MODELS = {  # pools, parameters
-    "sppf": (1, 164_608), "googlenet": (13, 6_624_904), "resnet18": (1, 11_689_512), "unet": (3, 243_090),
-}  # fmt: skip
+    "sppf": (1, 164_608),
+    "googlenet": (13, 6_624_904),
+    "resnet18": (1, 11_689_512),
+    "unet": (3, 243_090),
+}
 
 
 @pytest.mark.parametrize("name", networks.MODELS)

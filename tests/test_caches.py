@@ -23,7 +23,8 @@ def calls(channels: int) -> None:
 
 def test_memory_stays_flat_over_thousands_of_shapes():
     kept = []
-    for channels in range(1025, 2049):  # 4 shapes each; Python 3.15 allocates no integers below 1025
+    # 4 shapes each; Python 3.15 allocates no integers below 1025
+    for channels in range(1025, 2049):
         if channels in (1536, 2048):
             gc.collect()
             kept.append(sys.getallocatedblocks())
@@ -41,7 +42,9 @@ def test_memory_is_allocated_on_demand_and_never_for_a_copy_between_streams(here
     pool = lambda x: mlx_unpool.max_pool2d(x, 2, return_indices=True, stream=first)
     values, indices = pool(x)
 
-    graphs = lambda: [mlx_unpool.max_unpool2d(values, indices, 2, stream=s) for s in (first, second)]
+    graphs = lambda: [
+        mlx_unpool.max_unpool2d(values, indices, 2, stream=s) for s in (first, second)
+    ]
     mx.eval(x, values, indices, graphs())  # compiles kernels and fills caches
     lazy: list[mx.array] = []
     assert peak_of(lambda: lazy.extend([*pool(x), mx.grad(lambda x: pool(x)[0].sum())(x)])) < 2**16
@@ -53,7 +56,7 @@ def test_memory_is_allocated_on_demand_and_never_for_a_copy_between_streams(here
 
 
 def test_the_sizes_and_windows_of_a_shape_are_computed_once():
-    """Count calls of Python functions, which unlike times do not depend on the machine or its load."""
+    """Count calls of Python functions: unlike times, they do not depend on machine or load."""
 
     def count(channels: int) -> int:
         found: list[str] = []
@@ -72,7 +75,7 @@ def test_the_sizes_and_windows_of_a_shape_are_computed_once():
 
 @pytest.fixture
 def collector_off():
-    """Without garbage collection, as in many training loops; reference cycles then stay in memory."""
+    """Without garbage collection, as in many training loops: reference cycles stay in memory."""
     gc.collect()
     gc.disable()
     yield
@@ -115,7 +118,9 @@ STRINGS = {"index_format": "window", "data_format": "channels_last", "padding": 
 @pytest.mark.parametrize(("name", "value"), STRINGS.items())
 def test_a_string_that_equals_others_is_used_as_its_text(name, value):
     """It may not be kept for the others either."""
-    call = lambda **options: mlx_unpool.max_pool1d(mx.zeros((1, 8, 1)), 5, return_indices=True, **options)
+    call = lambda **options: mlx_unpool.max_pool1d(
+        mx.zeros((1, 8, 1)), 5, return_indices=True, **options
+    )
     forms = lambda arrays: [(x.shape, x.dtype) for x in arrays]
     usual = forms(call())
     assert forms(call(**{name: EqualToAll(value)})) == forms(call(**{name: value}))
@@ -143,7 +148,9 @@ READ_ONCE = {  # calls with an integer, and the shape of the result
     "output_size": (lambda n: mlx_unpool.adaptive_max_pool1d(X, n), (1, 2, 1)),
     "output_size in a tuple": (lambda n: mlx_unpool.adaptive_max_pool1d(X, (n,)), (1, 2, 1)),
     "output_size of unpooling": (
-        lambda n: mlx_unpool.max_unpool1d(X[:, :1], mx.zeros((1, 1, 1), mx.int32), 2, output_size=n),
+        lambda n: mlx_unpool.max_unpool1d(
+            X[:, :1], mx.zeros((1, 1, 1), mx.int32), 2, output_size=n
+        ),
         (1, 2, 1),
     ),
 }

@@ -1,4 +1,4 @@
-"""Checked mode and check_indices: indices that unpooling would drop or write to a wrong position."""
+"""Checked mode and check_indices: indices that unpooling would drop or write to a wrong place."""
 
 import re
 
@@ -14,14 +14,19 @@ OTHER_SIZE = max_pool2d(X, 2, return_indices=True)
 
 VALUES, OFFSETS = max_pool2d(X, 2, return_indices=True, index_format="window")
 OTHER_WINDOW = max_pool2d(mx.random.normal((1, 9, 9, 2)), 3, 2, return_indices=True)
-LATE = max_pool2d(mx.arange(36.0).reshape(1, 6, 6, 1), 3, return_indices=True, index_format="window")
+LATE = max_pool2d(
+    mx.arange(36.0).reshape(1, 6, 6, 1), 3, return_indices=True, index_format="window"
+)
 GRADIENT = mx.grad(lambda v: max_unpool2d(v, OTHER_SIZE[1], 2).sum())
 CAST = "offsets in the window", "pass index_format='flat'", "from 0 to 3", "got 6 at (0, 0, 0, 0)"
 REFUSED = [  # a call, and parts of its message
-    (lambda: max_unpool2d(*OTHER_SIZE, 2), "6 at (0, 0, 0, 0)", "'output_size'", "W 4 to 5 have this"),
+    (lambda: max_unpool2d(*OTHER_SIZE, 2),
+     "6 at (0, 0, 0, 0)", "'output_size'", "W 4 to 5 have this"),
     (lambda: MaxUnpool2d(2)(*OTHER_SIZE), "6 at (0, 0, 0, 0)", "'output_size'", "4 to 5"),
-    (lambda: max_unpool2d(*OTHER_SIZE, 2, index_format="flat"), "6 at (0, 0, 0, 0)", "in their own window"),
-    (lambda: max_unpool2d(*OTHER_SIZE, 2, index_format="window"), "from 0 to 3", "6 at (0, 0, 0, 0)"),
+    (lambda: max_unpool2d(*OTHER_SIZE, 2, index_format="flat"),
+     "6 at (0, 0, 0, 0)", "in their own window"),
+    (lambda: max_unpool2d(*OTHER_SIZE, 2, index_format="window"),
+     "from 0 to 3", "6 at (0, 0, 0, 0)"),
     (lambda: GRADIENT(OTHER_SIZE[0]), "6 at (0, 0, 0, 0)"),
     (lambda: max_unpool2d(*OTHER_WINDOW, 2, output_size=(8, 8)), "kernel_size"),
     (lambda: max_unpool2d(*LATE, 2), "0 to 3", "got 8 at", "kernel_size"),
@@ -58,7 +63,8 @@ def test_check_indices_accepts_full_shapes_and_windows():
             assert check_indices(given, size, 2) is None
             assert check_indices(given.astype(mx.uint8), size, 2, index_format="flat") is None
     call = lambda: check_indices(indices, (5, 4), 2)
-    hint = "'output_size', and the pool's kernel_size, stride, padding and dilation (kernel_size=None for an "
+    hint = "'output_size', and the pool's kernel_size, stride, padding and dilation "
+    hint += "(kernel_size=None for an "
     fails(call, ValueError, "check_indices", "indices", "in their own window", hint)
     call = lambda: check_indices(indices, (2, 4, 5, 1))
     fails(call, ValueError, "check_indices", "output_size", "(1, 2, 2, 1)", "(2, 4, 5, 1)")
@@ -73,13 +79,21 @@ def test_the_first_invalid_index_is_named_with_its_place_and_the_range(dtype):
     for number in (n for n in INVALID if limits.min <= n <= limits.max):
         array = np.zeros((1, 3, 4, 2), dtype)
         array[0, 2, 1, 1] = array[0, 2, 3, 0] = np.array(number, dtype)
-        expected = f"[check_indices] 'indices' must be from 0 to 47 but got {number} at (0, 2, 1, 1)."
+        expected = (
+            f"[check_indices] 'indices' must be from 0 to 47 but got {number} at (0, 2, 1, 1)."
+        )
         with pytest.raises(ValueError, match=re.escape(expected)):
             check_indices(mx.array(array), (6, 8))
 
 
 def test_a_message_gives_the_sizes_without_a_search():
-    """A stride of 5e7 allows 1e8 sizes, so the message must not try them one by one; no size is below 1."""
-    for size, window, sizes in (((5,), (2, 5 * 10**7), "W 2 to 50000001"), ((1,), (2, 2, 1), "W 1 to 1")):
+    """A stride of 5e7 allows 1e8 sizes, so the message must not try them one by one.
+
+    No size is below 1.
+    """
+    for size, window, sizes in (
+        ((5,), (2, 5 * 10**7), "W 2 to 50000001"),
+        ((1,), (2, 2, 1), "W 1 to 1"),
+    ):
         with pytest.raises(ValueError, match=f"Inputs with {sizes} have this pooled size"):
             check_indices(mx.array([[[70000000]]]), size, *window)

@@ -62,7 +62,9 @@ def test_same_padding_is_that_of_tensorflow():
     y = tf.nn.relu(tf.nn.conv2d(numbers(2, 7, 5, 2), numbers(3, 3, 2, 3), 1, "SAME"))
     y, argmax = tf.nn.max_pool_with_argmax(y, 2, 2, "SAME", include_batch_in_index=True)
     """
-    numbers = lambda *shape: mx.array(np.sin(np.arange(np.prod(shape)) ** 2, dtype=np.float32)).reshape(shape)
+    numbers = lambda *shape: mx.array(
+        np.sin(np.arange(np.prod(shape)) ** 2, dtype=np.float32)
+    ).reshape(shape)
     path = Path(__file__).parent / "support" / "same_padding_in_tensorflow.json"
     weights = mx.moveaxis(numbers(3, 3, 2, 3), -1, 0)
     features = nn.relu(mx.conv2d(numbers(2, 7, 5, 2), weights, padding=1))
@@ -109,7 +111,8 @@ def test_generated_indices_have_the_numbers_of_the_table_and_come_back(seed):
     for middle, other in product(FORMATS, FORMATS):
         there = convert(convert(flat, "flat", middle), middle, other)
         assert mx.array_equal(convert(there, other, "flat"), flat), (middle, other, str(case))
-    # any flat index becomes its offset in the window or the largest number, any offset its flat index or -1
+    # any flat index becomes its offset in the window or the largest number, any offset
+    # its flat index or -1
     random, shape = np.random.default_rng(seed), (layout.planes, *case.cells)
     elements = np.prod(case.pool.kernel)
     flat = random.integers(-1, np.prod(case.size) + 4, shape)
@@ -203,7 +206,8 @@ def test_wide_offsets_in_transformations():
 
 
 # Outside windows of 2 and small planes; cast to another integer type, many would be 0 or 1
-OUTSIDE = [-1, -2, 256, 257, *(sign * 2**n for sign in (1, -1) for n in (8, 16, 31, 32, 62)), 2**63, -(2**63)]
+OUTSIDE = [-1, -2, 256, 257, *(sign * 2**n for sign in (1, -1) for n in (8, 16, 31, 32, 62))]
+OUTSIDE += [2**63, -(2**63)]
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in INTEGERS if dtype != mx.uint8], ids=str)

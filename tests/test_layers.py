@@ -30,20 +30,27 @@ REPRS = [
     (MaxPool2d(2), "kernel_size=2, stride=2, padding=0, return_indices=False"),
     (MaxPool2d([np.int64(2), 2], np.int32(3)), f"kernel_size=(2, 2), stride=3, padding=0, {ALONE}"),
     # A list could be changed unnoticed.
-    (MaxPool2d(3, 2, ([0, 1], [2, 0])), f"kernel_size=3, stride=2, padding=((0, 1), (2, 0)), {ALONE}"),
+    (
+        MaxPool2d(3, 2, ([0, 1], [2, 0])),
+        f"kernel_size=3, stride=2, padding=((0, 1), (2, 0)), {ALONE}",
+    ),
     (MaxPool2d(3, padding=[[0, 1], 1]), f"kernel_size=3, stride=3, padding=((0, 1), 1), {ALONE}"),
     (MaxUnpool2d(3, 2, "same"), "kernel_size=3, stride=2, padding='same'"),
     (MaxPool2d(**ALL), ", ".join(f"{name}={value!r}" for name, value in ALL.items())),
     (
         mlx_unpool.MaxUnpool3d((2, 2, 1), dilation=3, **FIRST),
-        "kernel_size=(2, 2, 1), stride=(2, 2, 1), padding=0, dilation=3, data_format='channels_first'",
+        "kernel_size=(2, 2, 1), stride=(2, 2, 1), padding=0, dilation=3, "
+        "data_format='channels_first'",
     ),
     (mlx_unpool.AdaptiveMaxPool1d(3), "output_size=3, return_indices=False"),
     (
         mlx_unpool.AdaptiveMaxPool3d([None, 2, 3], **WITH_INDICES, **FIRST),
         "output_size=(None, 2, 3), return_indices=True, data_format='channels_first'",
     ),
-    (FractionalMaxPool2d(2, output_ratio=(0.5, 0.6)), f"kernel_size=2, output_size=None, {RATIO}, {ALONE}"),
+    (
+        FractionalMaxPool2d(2, output_ratio=(0.5, 0.6)),
+        f"kernel_size=2, output_size=None, {RATIO}, {ALONE}",
+    ),
 ]
 
 
@@ -95,8 +102,14 @@ NO_POOLS = [
     (nn.MaxPool2d(2), TypeError, "got MaxPool2d(", " The pools of mlx.nn return no indices.$"),
     (MaxUnpool2d(2), TypeError, "got MaxUnpool2d("),
     (2, TypeError, "got 2.$"),
-    (MaxPool2d(2), *WITHOUT_INDICES, "MaxPool2d(kernel_size=2, stride=2, padding=0, return_indices=False)"),
-    (AdaptiveMaxPool2d(3), *WITHOUT_INDICES, "AdaptiveMaxPool2d(output_size=3, return_indices=False)"),
+    (
+        *(MaxPool2d(2), *WITHOUT_INDICES),
+        "MaxPool2d(kernel_size=2, stride=2, padding=0, return_indices=False)",
+    ),
+    (
+        *(AdaptiveMaxPool2d(3), *WITHOUT_INDICES),
+        "AdaptiveMaxPool2d(output_size=3, return_indices=False)",
+    ),
 ]
 
 
@@ -165,7 +178,9 @@ AFTER_A_PAIR = (  # layers of mlx.nn that raise an error for the pair of a pool
 def test_the_page_has_the_message_of_a_layer_after_a_pool_that_returns_a_pair(layer):
     page = (Path(__file__).parent.parent / "docs/indices_and_sizes.md").read_text()
     table = page.partition("### Pools in a container")[2].partition("###")[0].splitlines()
-    (row,) = [line for line in table if line.startswith("|") and f"`{type(layer).__name__}`" in line]
+    (row,) = [
+        line for line in table if line.startswith("|") and f"`{type(layer).__name__}`" in line
+    ]
     with pytest.raises((TypeError, ValueError, AttributeError)) as raised:
         nn.Sequential(MaxPool2d(2, return_indices=True), layer)(mx.zeros((1, 8, 8, 3)))
     assert row.split("|")[2].strip(" `") in str(raised.value)
@@ -177,7 +192,8 @@ def test_attributes_are_also_items_and_can_be_set_and_deleted():
         pool = MaxPool2d(size)
         pool(x)
         pool["kernel_size"] = 3
-        assert repr(pool) == f"MaxPool2d(kernel_size=3, stride={size}, padding=0, return_indices=False)"
+        text = f"MaxPool2d(kernel_size=3, stride={size}, padding=0, return_indices=False)"
+        assert repr(pool) == text
         assert mx.array_equal(pool(x), mlx_unpool.max_pool2d(x, 3, 2))
         pool.kernel_size = [4, 3]  # mlx.nn treats a list as a list of layers
         assert pool["kernel_size"] == (4, 3)
@@ -207,14 +223,18 @@ CHANGES = {  # of a pool of 2x2 windows, and the shape of the next result
     "vars": (lambda pool: vars(pool).update(kernel_size=5), (1, 3, 3, 2)),
     "vars, a bool": (lambda pool: vars(pool).update(dilation=True), TypeError),
     "dict.update": (lambda pool: dict.update(pool, padding=(1, 1)), (1, 5, 5, 2)),
-    "a class attribute": (lambda pool: setattr(pool, "__class__", mlx_unpool.MaxPool1d), ValueError),
+    "a class attribute": (
+        lambda pool: setattr(pool, "__class__", mlx_unpool.MaxPool1d),
+        ValueError,
+    ),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("in_a_thread", [False, True])
 def test_a_change_of_a_layer_takes_effect_in_the_next_call(change, in_a_thread):
-    pool, x, (apply, expected) = MaxPool2d(2, (2, 2), (0, 0)), mx.zeros((1, 9, 9, 2)), CHANGES[change]
+    pool, x = MaxPool2d(2, (2, 2), (0, 0)), mx.zeros((1, 9, 9, 2))
+    apply, expected = CHANGES[change]
     assert pool(x).shape == pool(x).shape == (1, 4, 4, 2)
     with ThreadPoolExecutor(1) as other:
         other.submit(pool, x).result()  # the same request is also kept for this thread

@@ -1,4 +1,7 @@
-"""Small cases with literal results: special values, and sizes and samples at the limits of number types."""
+"""Small cases with literal results.
+
+Special values, and sizes and samples at the limits of number types.
+"""
 
 import math
 from functools import partial
@@ -94,7 +97,8 @@ def test_the_default_size_of_unpooling(kernel, stride, padding, dilation, length
     assert full.shape == (1, length, 1)
 
 
-@pytest.mark.parametrize("windows", [600, 4096])  # as sums of ones: 256 in bfloat16, 2048 in float16
+# As sums of ones: 256 in bfloat16, 2048 in float16
+@pytest.mark.parametrize("windows", [600, 4096])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_a_gradient_of_many_windows_is_summed_in_float32(dtype, windows):
     x = line([0.0] * (windows - 1) + [1.0] + [0.0] * (windows - 1), dtype)
@@ -114,7 +118,8 @@ def test_the_distance_between_elements_can_exceed_every_type_of_an_index(dilatio
     assert same(indices, [3, 4, 5, 0, 1, 2])
 
 
-@pytest.mark.parametrize("d", [2**31 - 1, 2**31 - 256])  # modulo 2^32, positions below 2^31 and above it
+# Modulo 2^32, positions below 2^31 and above it
+@pytest.mark.parametrize("d", [2**31 - 1, 2**31 - 256])
 def test_the_distance_between_elements_can_exceed_the_integers_of_a_double(d):
     length, step = 2**22 + 1, 2**20
     x = mx.broadcast_to(mx.array(0, mx.int8), (1, 3, length, 1))
@@ -137,7 +142,9 @@ def test_adaptive_windows_of_long_axes():
 @pytest.mark.parametrize("as_layer", [True, False], ids=["layer", "function"])
 def test_a_key_makes_fractional_pooling_reproducible(as_layer, rank):
     x = mx.random.normal((2, *[13] * rank, 8))
-    pool = partial(getattr(mlx_unpool, f"fractional_max_pool{rank}d"), kernel_size=2, output_ratio=0.6)
+    pool = partial(
+        getattr(mlx_unpool, f"fractional_max_pool{rank}d"), kernel_size=2, output_ratio=0.6
+    )
     if as_layer:
         pool = getattr(mlx_unpool, f"FractionalMaxPool{rank}d")(2, output_ratio=0.6)
     one, two, other = (pool(x, key=mx.random.key(n)) for n in (1, 1, 2))

@@ -24,7 +24,7 @@ def on_the_cpu():
 
 
 def operations(*arrays: mx.array) -> list[str]:
-    """The names of the operations in the graph of unevaluated arrays, without numbers and ranges."""
+    """The operations in the graph of unevaluated arrays, by name, without numbers and ranges."""
     mx.export_to_dot(text := io.StringIO(), *arrays)
     found = re.findall(r'label ?="(\w+)", shape=rectangle', text.getvalue())
     return [name for name in found if name != "Arange"]
@@ -48,9 +48,12 @@ LONG = [
 ]
 CALLS = [(window, mx.float32, 6) for window in LONG]
 # Long separate windows of many elements take another path than those of few.
-CALLS += [(window, mx.float32, 240) for window in LONG if window[1] == window[2] or window[0] == (1021,)]
+CALLS += [
+    (window, mx.float32, 240) for window in LONG if window[1] == window[2] or window[0] == (1021,)
+]
 for dtype in (mx.float16, mx.bfloat16, mx.float64, mx.int8, mx.uint16):
-    CALLS += [(((220,), 105, 105, 0, 1), dtype, n) for n in (6, 330)] + [(((150,), 33, 5, 16, 1), dtype, 6)]
+    CALLS += [(((220,), 105, 105, 0, 1), dtype, n) for n in (6, 330)]
+    CALLS += [(((150,), 33, 5, 16, 1), dtype, 6)]
 
 
 @pytest.mark.parametrize(("window", "dtype", "channels"), CALLS)
@@ -141,7 +144,9 @@ def test_a_large_step_along_an_axis_whose_rows_are_all_inside():
     options = {"dilation": (dilation, 1), "return_indices": True}
     _, indices = mlx_unpool.max_pool2d(x, (2, 3), (1, 2**20), padding, **options)
     columns = [0, *range(2**20 - 1, width, 2**20)]
-    assert indices.flatten().tolist() == [row * width + column for row in (1, 2) for column in columns]
+    assert indices.flatten().tolist() == [
+        row * width + column for row in (1, 2) for column in columns
+    ]
 
 
 # Shape and kernel: windows side by side with few channels and many, some with a remainder
@@ -214,10 +219,13 @@ def test_the_gradient_of_2x2_windows_needs_no_scatter():
 
 
 # Size, pooled size, kernel of a fractional pool, channels
-IRREGULAR = [((length,), (n,), None, 6) for length, n in ((100, 1), (100, 7), (150, 33), (101, 9), (640, 10))]
+IRREGULAR = [
+    ((length,), (n,), None, 6) for length, n in ((100, 1), (100, 7), (150, 33), (101, 9), (640, 10))
+]
 IRREGULAR += [((1000,), (3,), None, channels) for channels in (6, 70)]
 IRREGULAR += [((1, 200), (1, 100), (1, kernel), 2) for kernel in (5, 12, 40)]
-IRREGULAR += [((30, 30), (9, 9), (16, 17), 2)]  # the last row of a window alone has offsets above 255
+# The last row of a window alone has offsets above 255.
+IRREGULAR += [((30, 30), (9, 9), (16, 17), 2)]
 
 
 @pytest.mark.parametrize(("size", "pooled", "kernel", "count"), IRREGULAR)
@@ -232,7 +240,11 @@ def test_long_adaptive_and_fractional_windows(size, pooled, kernel, count):
 def test_fractional_windows_of_long_axes_stay_on_the_axis():
     """float32 rounds the start of the last window but one up, past the axis and past int32."""
     x = mx.broadcast_to(mx.array(5, mx.int8), (1, 1, 2**31 - 2, 1))
-    options = {"output_size": (1, 36_000_000), "random_samples": mx.zeros((1, 1, 2)), "return_indices": True}
+    options = {
+        "output_size": (1, 36_000_000),
+        "random_samples": mx.zeros((1, 1, 2)),
+        "return_indices": True,
+    }
     _, indices = mlx_unpool.fractional_max_pool2d(x, 1, **options)
     assert indices[0, 0, -2:, 0].tolist() == [2**31 - 3] * 2
 
@@ -258,13 +270,19 @@ def gradient(kernel: int, stride: int) -> mx.array:
 
 
 X, LINE = mx.zeros((2, 12, 9, 64)), mx.ones((1, 10, 1, 1))
-OUTSIDE = LINE, (2**21, 1), 1, (2**20, 0)  # windows of two million elements, of which at most ten are inside
+# Windows of two million elements, of which at most ten are inside
+OUTSIDE = LINE, (2**21, 1), 1, (2**20, 0)
 FAR_PADDING = mx.ones((1, 5, 1, 1)), (2, 1), (2**29, 1), (2**30, 0)
 WINDOWS = (2, 2, 0), (3, 1, 1), (7, 7, 0)
 FEWER = {  # a function of two calls, and how many times as many operations the first may have
-    **{w: (lambda w=w: (mlx_unpool.max_pool2d(X, *w), indices_of("", X, *w)), 0.7) for w in WINDOWS},
+    **{
+        w: (lambda w=w: (mlx_unpool.max_pool2d(X, *w), indices_of("", X, *w)), 0.7) for w in WINDOWS
+    },
     "adaptive": (lambda: (indices_of("adaptive_", X, (4, 3)), indices_of("", X, 3)), 1),
-    "overlapping": (lambda: (indices_of("adaptive_", X, (11, 4)), indices_of("", X, (2, 3), (1, 2))), 1),
+    "overlapping": (
+        lambda: (indices_of("adaptive_", X, (11, 4)), indices_of("", X, (2, 3), (1, 2))),
+        1,
+    ),
     "outside": (lambda: (indices_of("", *OUTSIDE), indices_of("", LINE, (21, 1), 1, (10, 0))), 2),
     "the gradient of long windows": (lambda: (gradient(9, 9), gradient(3, 3)), 1),
 }
@@ -278,7 +296,10 @@ def test_what_is_not_needed_costs_no_operations(calls, part):
 
 @pytest.mark.parametrize(("kernel", "channels"), [(100, 8), (1000, 8), (1000, 40)])
 def test_a_long_window_gives_a_compiler_few_functions(kernel, channels):
-    """A C++ compiler takes half a second per fused function: the window must not change their number."""
+    """The window does not change the number of fused functions.
+
+    A C++ compiler takes half a second for each.
+    """
     for window in ((kernel, 1), (kernel, kernel), (kernel, 1, kernel // 2)):
         pool = lambda x, window=window: mlx_unpool.max_pool1d(x, *window, return_indices=True)
         found = mx.compile(pool)(mx.zeros((2, 2 * kernel, channels)))
@@ -289,10 +310,13 @@ def test_a_long_window_gives_a_compiler_few_functions(kernel, channels):
 def test_float64(window):
     """Values and cotangents that float32 cannot distinguish."""
     x = 1 + np.random.default_rng(0).permutation(6 * 17 * 19).reshape(6, 17, 19) * 1e-12
-    pool, layout = reference.Pool(*((n, n) for n in (*window, 1))), Layout(2, 2, 3, "channels_first")
+    pool = reference.Pool(*((n, n) for n in (*window, 1)))
+    layout = Layout(2, 2, 3, "channels_first")
     check_case(case := Case(layout, (17, 19), mx.float64, x, pool))
     values, flat, _ = case.expected()
-    _, (gradient,) = mx.vjp(lambda x: case.max_pool(x)[0], [case.x], [layout.arrange(values, mx.float64)])
+    _, (gradient,) = mx.vjp(
+        lambda x: case.max_pool(x)[0], [case.x], [layout.arrange(values, mx.float64)]
+    )
     expected = reference.max_pool_vjp(values, flat, case.size)
     np.testing.assert_allclose(layout.planes_of(gradient), expected, rtol=1e-14)
 
@@ -303,11 +327,18 @@ def unpool_all(kernel: int, length: int, padding: int) -> mx.array:
     return mlx_unpool.max_unpool2d(mx.ones(shape), indices, kernel, 1, padding, length)
 
 
-FAR = mx.ones((1, 2, 1)), mx.array([[[2], [0]]], mx.uint8), 3, 2**30, 0, 5  # the last window starts at 2^30
+# The last window starts at 2^30.
+FAR = mx.ones((1, 2, 1)), mx.array([[[2], [0]]], mx.uint8), 3, 2**30, 0, 5
 IMAGE = mx.zeros((1, 512, 512, 16))
 MEMORY = {  # a call, and how many bytes it may take at most
-    "values of 2x2 windows": (lambda: mlx_unpool.max_pool2d(IMAGE, 2), 3 * IMAGE.nbytes / 4 + 2**12),
-    "values of 2x2 windows, many channels": (lambda: mlx_unpool.max_pool2d(X, 2), X.nbytes / 4 + 2**12),
+    "values of 2x2 windows": (
+        lambda: mlx_unpool.max_pool2d(IMAGE, 2),
+        3 * IMAGE.nbytes / 4 + 2**12,
+    ),
+    "values of 2x2 windows, many channels": (
+        lambda: mlx_unpool.max_pool2d(X, 2),
+        X.nbytes / 4 + 2**12,
+    ),
     "values of large windows": (lambda: mlx_unpool.max_pool2d(IMAGE, 32), 2e6),
     # A table of all elements of all windows would take up to 1.9 GB.
     "unpooled offsets, 32x32": (lambda: unpool_all(32, 512, 0), 20e6),
@@ -353,7 +384,9 @@ def test_python_lists_no_windows_and_no_elements(call):
 def unpool_overlapping(x: mx.array) -> mx.array:
     """Unpools windows that overlap and extend beyond the plane."""
     values = mlx_unpool.max_pool2d(x, 3, 2, 1)
-    return mlx_unpool.max_unpool2d(values, mx.full(values.shape, 4, mx.uint8), 3, 2, 1, x.shape[1:3])
+    return mlx_unpool.max_unpool2d(
+        values, mx.full(values.shape, 4, mx.uint8), 3, 2, 1, x.shape[1:3]
+    )
 
 
 # Functions, and the number of files that mx.compile may write for three further sizes.
@@ -369,7 +402,7 @@ COMPILED = [
 
 @pytest.mark.parametrize(("function", "most"), COMPILED)
 def test_a_further_size_compiles_no_further_source(function, most, tmp_path, monkeypatch):
-    """MLX calls a C++ compiler for source that depends on numbers, which takes half a second or more."""
+    """Source that depends on numbers needs a C++ compiler, which takes half a second or more."""
     mx.eval(mx.compile(function)(mx.ones((1, 30, 34, 8))))
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # MLX keeps its source and libraries there
     for size in ((37, 41), (53, 46), (61, 90)):
@@ -378,7 +411,9 @@ def test_a_further_size_compiles_no_further_source(function, most, tmp_path, mon
 
 
 @pytest.mark.parametrize("dilation", [1, 2])
-def test_indices_compile_nothing_further_past_2_to_the_16_positions(dilation, tmp_path, monkeypatch):
+def test_indices_compile_nothing_further_past_2_to_the_16_positions(
+    dilation, tmp_path, monkeypatch
+):
     pool = mlx_unpool.MaxPool2d(3, 1, dilation, dilation=dilation, return_indices=True)
     mx.eval(mx.compile(pool)(mx.ones((1, 9, 12, 16))))
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -19,7 +19,9 @@ from mlx_unpool._backends import gpu, kernel_source
 
 ROOT = Path(__file__).parent.parent
 KERNELS = {path.name for path in (ROOT / "metal").iterdir()}
-ZOO = {str(path.relative_to(ROOT / "examples/zoo")) for path in (ROOT / "examples/zoo").rglob("*.*")}
+ZOO = {
+    str(path.relative_to(ROOT / "examples/zoo")) for path in (ROOT / "examples/zoo").rglob("*.*")
+}
 ZOO = {name for name in ZOO if "__pycache__" not in name}
 MODULES = {str(path.relative_to(ROOT)) for path in (ROOT / "mlx_unpool").rglob("*.py")}
 MODULES |= {"mlx_unpool/py.typed"}
@@ -109,8 +111,11 @@ def test_the_first_page_has_no_relative_link_on_a_package_index(wheel):
     assert any(own)
 
 
-def run_in(folder: Path, python: str, program: str, **variables: str) -> subprocess.CompletedProcess:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | variables
+def run_in(
+    folder: Path, python: str, program: str, **variables: str
+) -> subprocess.CompletedProcess:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= variables
     options = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
     return subprocess.run([python, "-c", program], **options)
 
@@ -120,7 +125,8 @@ def clean(wheel, tmp_path):
     """The Python of an environment with the wheel alone, and its folder of packages."""
     venv.create(tmp_path / "clean", with_pip=False)
     python = tmp_path / "clean" / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install", "-q"]
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+    pip += ["install", "-q"]
     subprocess.run([*pip, "--no-deps", wheel[0]], check=True)
     return str(python), next((tmp_path / "clean" / "lib").glob("python*")) / "site-packages"
 
@@ -137,7 +143,9 @@ def test_without_mlx_one_line_says_what_to_install(clean, tmp_path):
             result = run_in(tmp_path, python, f"import {module}")
             assert result.stderr.splitlines()[-1].startswith("ImportError: mlx_unpool")
         (packages / "mlx_cuda_13-1.dist-info").mkdir(exist_ok=True)
-        (packages / "mlx_cuda_13-1.dist-info" / "METADATA").write_text("Name: mlx-cuda-13\nVersion: 1\n")
+        (packages / "mlx_cuda_13-1.dist-info" / "METADATA").write_text(
+            "Name: mlx-cuda-13\nVersion: 1\n"
+        )
 
 
 def test_the_wheel_works_without_the_checkout(clean, tmp_path):
@@ -162,5 +170,9 @@ def test_a_package_without_its_kernels_says_so_where_it_needs_them(monkeypatch, 
     kernel_source.text.cache_clear()
     gpu._build.cache_clear()
     missing = r"^\[mlx_unpool\] the kernel file 'pool.metal' is missing .* Install mlx_unpool again"
-    with mlx_unpool.exporting(), mlx_unpool.use_backend("metal"), pytest.raises(RuntimeError, match=missing):
+    with (
+        mlx_unpool.exporting(),
+        mlx_unpool.use_backend("metal"),
+        pytest.raises(RuntimeError, match=missing),
+    ):
         mlx_unpool.max_pool1d(mx.zeros((1, 4, 1)), 2)

@@ -20,7 +20,10 @@ BLOCK = 100  # cases
 
 
 def cases_of(block: int) -> Iterator[Case]:
-    """Generated cases that PyTorch accepts: equal padding of at most half the kernel, no empty window."""
+    """Generated cases that PyTorch accepts.
+
+    Equal padding of at most half the kernel, and no empty window.
+    """
     for case in generated_cases(5 * BLOCK, seed=1000 + block, dtypes=tuple(TORCH_DTYPES)):
         fits = all(p == q and 2 * p <= k for (p, q), k in zip(case.pool.sides, case.pool.kernel))
         if fits and min(case.cells) >= 1 and (case.expected()[1] >= 0).all():
@@ -40,7 +43,7 @@ def tensor(planes: np.ndarray, dtype: mx.Dtype):
 
 
 def compare_pool(case: Generated, x, values, flat: np.ndarray) -> None:
-    """Compare PyTorch's values, indices and gradient with the reference, and the library with it as well."""
+    """Compare PyTorch's values, indices and gradient, and the library's, with the reference."""
     expected = case.expected()
     equal(numbers(values), expected[0], case)
     equal(np.signbit(numbers(values)), np.signbit(expected[0]), case)
@@ -63,7 +66,9 @@ def test_values_indices_and_gradients_are_those_of_pytorch(block):
     assert len(cases) > 1000 // len(BLOCKS)
     for case in cases:
         layout, size = case.layout, case.size
-        pool, unpool = (getattr(torch.nn.functional, f"max_{f}{layout.rank}d") for f in ("pool", "unpool"))
+        pool, unpool = (
+            getattr(torch.nn.functional, f"max_{f}{layout.rank}d") for f in ("pool", "unpool")
+        )
         x = tensor(case.planes, case.dtype)
         options = case.pool.dilation, case.pool.ceil_mode
         values, indices = pool(x, *case.parameters, *options, return_indices=True)
@@ -89,7 +94,8 @@ def test_adaptive_and_fractional_pools_are_those_of_pytorch():
             pool = getattr(functional, f"adaptive_max_pool{rank}d")
             values, indices = pool(x, case.cells, return_indices=True)
         elif rank == 2 or all(n + k <= m for n, k, m in zip(case.cells, case.kernel, case.size)):
-            # PyTorch's 2-D pool expects the samples of the width first, its 3-D pool those of the depth.
+            # PyTorch's 2-D pool expects the samples of the width first, its 3-D pool those
+            # of the depth.
             samples = torch.from_numpy(case.samples[None, :, :: -1 if rank == 2 else 1].copy())
             pool = getattr(functional, f"fractional_max_pool{rank}d_with_indices")
             values, indices = pool(x, case.kernel, output_size=case.cells, _random_samples=samples)

@@ -54,7 +54,7 @@ def test_generated_pools(seed):
 @draws(40, shrink=False)
 @given(SEEDS)
 def test_generated_pools_with_a_long_axis(seed):
-    """So many rows that what depends on the row alone is computed by arithmetic instead of from tables."""
+    """So many rows that what depends on the row alone is computed, not read from tables."""
     check_case(*generated_cases(1, seed, DTYPES, adjacent=0.25, long=True))
 
 
@@ -72,7 +72,8 @@ def test_generated_pools_whose_elements_are_far_apart(seed):
 
 
 # Negative numbers wrap around in unsigned dtypes.
-WILD = [s * n for s in (1, -1) for n in (2**31, 2**31 + 5, 2**32, 2**32 + 5, 2**40, 2**62)] + [-(2**63)]
+WILD = [s * n for s in (1, -1) for n in (2**31, 2**31 + 5, 2**32, 2**32 + 5, 2**40, 2**62)]
+WILD += [-(2**63)]
 
 
 @draws(330, shrink=False)
@@ -96,7 +97,9 @@ def test_generated_indices(seed):
     wide = [d for d in INTEGERS if positions + 2 <= mx.iinfo(d).max]
     of_planes = [d for d in wide if d not in of_windows]
     signed = [d for d in INTEGERS if mx.iinfo(d).min < 0]
-    flat_format, window_format = (partial(case.max_unpool, index_format=name) for name in ("flat", "window"))
+    flat_format, window_format = (
+        partial(case.max_unpool, index_format=name) for name in ("flat", "window")
+    )
     for drawn, dtypes, run in (
         (anywhere, of_planes, case.max_unpool),
         (near, of_planes, case.max_unpool),
@@ -142,8 +145,11 @@ def test_on_the_cpu_of_a_mac_numbers_are_compared_instead_of_bits(monkeypatch):
             check_case(case)
 
 
-# Length, kernel, number of windows. In the first row float32 rounds a start down: 22 * (26 / 22) < 26.
-FRACTIONAL = [(28, 2, 23), (5, 1, 5), (59, 5, 54), (40, 3, 2), (31, 4, 1), (900, 3, 700), (2**20, 5, 3000)]
+# Length, kernel, number of windows
+FRACTIONAL = [
+    (28, 2, 23),  # float32 rounds a start down: 22 * (26 / 22) < 26
+    *((5, 1, 5), (59, 5, 54), (40, 3, 2), (31, 4, 1), (900, 3, 700), (2**20, 5, 3000)),
+]
 
 
 @pytest.mark.parametrize(("length", "kernel", "count"), FRACTIONAL)
@@ -155,7 +161,9 @@ def test_a_gradient_finds_every_fractional_window(length, kernel, count):
     for sign in (1, -1):
         x = mx.broadcast_to(mx.arange(length)[:, None] * float(sign), (1, 1, length, 8))
         pool = lambda x: mlx_unpool.fractional_max_pool2d(x, (1, kernel), **options)
-        bounds = [reference.fractional_bounds((length,), (count,), (kernel,), [u])[0] for u in samples]
+        bounds = [
+            reference.fractional_bounds((length,), (count,), (kernel,), [u])[0] for u in samples
+        ]
         first, stop = np.transpose(bounds, (2, 1, 0))
         expected = stop - 1 if sign == 1 else first
         assert np.array_equal(np.array(pool(x)[1])[0, 0], expected)
@@ -164,7 +172,8 @@ def test_a_gradient_finds_every_fractional_window(length, kernel, count):
         assert np.array_equal(np.array(gradient)[0, 0], counts)
 
 
-# Shape and window: planes of almost 256 elements, in which positions are numbered in the narrowest dtype
+# Shape and window: planes of almost 256 elements, in which positions are numbered
+# in the narrowest dtype
 OVERLAPPING = [((1, *shape), (3, 2, 1)) for shape in ((5, 5, 10), (5, 5, 9), (3, 17, 5), (8, 8, 1))]
 OVERLAPPING += [((1, 8, 8, 1), (3, 1, 1)), ((1, 200, 1), (3, 1)), ((1, 7, 8, 4), (3, 1))]
 
@@ -175,7 +184,9 @@ def test_invalid_offsets_of_overlapping_windows_drop_their_values(shape, window,
     rank = len(shape) - 2
     values = getattr(mlx_unpool, f"max_pool{rank}d")(mx.ones(shape), *window)
     indices = mx.full(values.shape, offset, mx.uint8)
-    full = getattr(mlx_unpool, f"max_unpool{rank}d")(values, indices, *window, output_size=shape[1:-1])
+    full = getattr(mlx_unpool, f"max_unpool{rank}d")(
+        values, indices, *window, output_size=shape[1:-1]
+    )
     assert not mx.any(full)
 
 
@@ -195,7 +206,7 @@ def test_the_first_index_beyond_the_end_is_dropped(positions, kernel_size):
 @pytest.mark.parametrize("index", [-1, 4, 0])
 @pytest.mark.parametrize("count", [255, 256, 257, 65535, 65536, 65537])
 def test_of_equal_indices_the_last_one_wins_or_all_are_dropped(count, index):
-    """Pooled values are numbered in the narrowest dtype: these counts are at the limits of the dtypes."""
+    """Pooled values are numbered in the narrowest dtype: these counts are at the dtypes' limits."""
     layout, flat = Layout(1, 1, 1, "channels_last"), np.full((1, count), index)
     values = np.arange(1, count + 1, dtype=np.float32)[None]
     indices = layout.arrange(flat, mx.int32)

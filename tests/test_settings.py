@@ -33,8 +33,14 @@ def metal_anywhere():
 
 # The context manager, and a call that is refused inside it only
 BLOCKS = {
-    "exporting": (mlx_unpool.exporting, lambda: mx.grad(lambda x: POOL(x, stream=mx.cpu).sum())(LINE)),
-    "checking": (mlx_unpool.checking, lambda: mlx_unpool.max_unpool1d(LINE, OUTSIDE, 2, stream=mx.cpu)),
+    "exporting": (
+        mlx_unpool.exporting,
+        lambda: mx.grad(lambda x: POOL(x, stream=mx.cpu).sum())(LINE),
+    ),
+    "checking": (
+        mlx_unpool.checking,
+        lambda: mlx_unpool.max_unpool1d(LINE, OUTSIDE, 2, stream=mx.cpu),
+    ),
     # without float64
     "use_backend": (metal_anywhere, lambda: POOL(TWO, stream=mx.cpu)),
 }
@@ -130,7 +136,11 @@ def test_the_module_prints_versions_devices_and_the_backend(name):
 Unprintable = type("Unprintable", (), {"__repr__": lambda self: 1 / 0})
 NAMES = [
     *(("gpu", "'gpu'"), (1000 * "x", "a very long str"), (10**5000, "an unprintable int")),
-    *((["ops"], "['ops']"), (np.array([2, 2]), "array([2, 2])"), (mx.zeros((2,)), "an array of shape (2,)")),
+    *(
+        (["ops"], "['ops']"),
+        (np.array([2, 2]), "array([2, 2])"),
+        (mx.zeros((2,)), "an array of shape (2,)"),
+    ),
     (Unprintable(), "an unprintable Unprintable"),
 ]
 
@@ -219,7 +229,7 @@ print("alive")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork and no SIGALRM")
 def test_a_signal_at_any_moment_leaves_nothing_broken():
-    """About 1 in 20 of the signals in ``enter`` arrive between entering a context and its first line."""
+    """About 1 in 20 signals in ``enter`` arrive between entering a context and its first line."""
     result = run("-c", INTERRUPTED)
     assert (result.returncode, result.stdout) == (0, "alive\n"), result.stderr
 

@@ -1,4 +1,4 @@
-"""The site builds without a warning, no link is dead, and the reference is complete and described."""
+"""The site builds without warnings or dead links; the reference is complete and described."""
 
 import inspect
 import operator
@@ -39,7 +39,9 @@ def test_links_between_markdown_files_lead_to_headings_on_github():
         return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
     for path in [ROOT / "llms.txt", *markdown()]:
-        text = path.read_text().replace("https://github.com/mlx-unpool/mlx-unpool/blob/main", str(ROOT))
+        text = path.read_text().replace(
+            "https://github.com/mlx-unpool/mlx-unpool/blob/main", str(ROOT)
+        )
         for link, fragment in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", text):
             target = path.parent / link if link else path
             assert target.exists(), (path.name, link)
@@ -95,14 +97,17 @@ HEADINGS |= {"README": "install", "docs/fine_tuning": "finetun", "docs/benchmark
 
 @pytest.mark.parametrize("page", HEADINGS)
 def test_headings_have_the_words_that_users_search_for(page):
-    headings = " ".join(re.findall("^#+ .*", (ROOT / f"{page}.md").read_text().lower(), re.MULTILINE))
+    headings = " ".join(
+        re.findall("^#+ .*", (ROOT / f"{page}.md").read_text().lower(), re.MULTILINE)
+    )
     assert not [word for word in HEADINGS[page].split() if word not in headings]
 
 
 def test_the_page_of_a_layer_has_its_arguments_first(site):
     text = (site / "docs/reference/mlx_unpool.MaxPool2d.html").read_text()
     text = re.sub(r"<[^>]*>", "", text[text.index("<h1>") :])
-    sections = "stride Parameters padding Example Shape Example See.also __call__ Parameters Returns Raises"
+    sections = "stride Parameters padding Example Shape Example See.also "
+    sections += "__call__ Parameters Returns Raises"
     assert re.search(r"\b.*?\b".join(sections.split()), text, re.DOTALL)
     assert "__init__" not in text
 
@@ -113,7 +118,9 @@ def test_the_picture_of_unpooling_shows_what_the_library_computes():
     x = mx.array(numbers[:16]).reshape(1, 4, 4, 1)
     values, indices = mlx_unpool.max_pool2d(x, 2, return_indices=True)
     full = mlx_unpool.max_unpool2d(values, indices, 2)
-    assert numbers[16:] == [n for array in (values, indices, full) for n in array.flatten().tolist()]
+    assert numbers[16:] == [
+        n for array in (values, indices, full) for n in array.flatten().tolist()
+    ]
 
 
 def test_llms_txt_stands_at_the_root_of_the_site_and_its_example_runs(site):
@@ -124,5 +131,7 @@ def test_llms_txt_stands_at_the_root_of_the_site_and_its_example_runs(site):
         exec(block, names)
         assert names["y"].shape == names["x"].shape
     mentioned = set(re.findall(r"\w+", text))
-    missing = [name for name in mlx_unpool.__all__ if not {name, re.sub("[23]d$", "1d", name)} & mentioned]
+    missing = [
+        name for name in mlx_unpool.__all__ if not {name, re.sub("[23]d$", "1d", name)} & mentioned
+    ]
     assert not [name for name in missing if not re.match("(?i)(adaptive|fractional)", name)]

@@ -68,7 +68,9 @@ Call = Callable[..., mx.array]  # takes arrays and ``stream=``
 def calls(rank: int) -> dict[str, tuple[Call, list[mx.array]]]:
     """Every function and layer of a rank with ``stream=``, and its arrays."""
     rows = [name for name in transforms.ROWS if name.endswith(f"{rank}d")]
-    cases = [(f"{name}, {n}", case) for name in rows for n, case in enumerate(transforms.ROWS[name])]
+    cases = [
+        (f"{name}, {n}", case) for name in rows for n, case in enumerate(transforms.ROWS[name])
+    ]
     found = {name: (case.call, case.inputs) for name, case in cases}
     layer = lambda name: getattr(mlx_unpool, f"{name}{rank}d")
     x, window = mx.random.normal((2, *[6] * rank, 3)), transforms.WINDOW
@@ -90,7 +92,9 @@ CALLS = {name: call for rank in (1, 2, 3) for name, call in calls(rank).items()}
 def seen(monkeypatch):
     """A list of the primitives that run, with their streams."""
     found: list[tuple[str, mx.Stream]] = []
-    for backend, primitive in itertools.product(map(_backends.get, ("ops", "metal", "cuda")), PRIMITIVES):
+    for backend, primitive in itertools.product(
+        map(_backends.get, ("ops", "metal", "cuda")), PRIMITIVES
+    ):
         run = getattr(backend, primitive)
 
         def watched(*arguments, run=run, primitive=primitive) -> Any:
@@ -148,8 +152,8 @@ def test_everything_that_a_call_does_runs_on_the_requested_stream(name):
 def test_streams_and_devices_of_every_kind_are_accepted():
     x = mx.random.normal((1, 8, 8, 4))
     expected = there_and_back(x)
-    streams = mx.cpu, mx.Device(mx.cpu), mx.default_stream(mx.cpu), mx.new_thread_local_stream(mx.cpu)
-    for stream in streams:
+    streams = mx.default_stream(mx.cpu), mx.new_thread_local_stream(mx.cpu)
+    for stream in (mx.cpu, mx.Device(mx.cpu), *streams):
         call = lambda x, stream=stream: there_and_back(x, stream)
         assert mx.array_equal(call(x), expected)
         assert mx.grad(lambda x, call=call: call(x).sum())(x).sum().item() == 64

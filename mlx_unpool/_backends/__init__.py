@@ -1,4 +1,4 @@
-"""The three backends, and the selection of one for each call: by its stream, unless one is forced."""
+"""The three backends, and the selection of one per call: by its stream, unless one is forced."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ VARIABLE = "MLX_UNPOOL_BACKEND"
 class Backend(Protocol):
     """The primitives: the operations on arrays (B, D, H, W, C) that every backend implements.
 
-    ``source`` is the input, followed by the bounds of the windows if these are random (see ``_bounds``).
-    ``rule`` is what happens to several values with one index: the ``"last"`` one wins, or their ``"sum"``.
+    ``source`` is the input, followed by the bounds of the windows if these are random (see
+    ``_bounds``). ``rule`` is what happens to several values with one index: the ``"last"`` one
+    wins, or their ``"sum"``.
     """
 
     is_gpu: bool  # a CPU backend supports float64
@@ -33,7 +34,9 @@ class Backend(Protocol):
     def pool_values(self, source: Arrays, g: Geometry) -> mx.array:
         """The values alone of ``pool``. On the CPU, another zero or NaN may be chosen."""
 
-    def indices_of(self, values: mx.array, source: Arrays, g: Geometry, index_dtype: mx.Dtype) -> mx.array:
+    def indices_of(
+        self, values: mx.array, source: Arrays, g: Geometry, index_dtype: mx.Dtype
+    ) -> mx.array:
         """The indices alone of ``pool``, given the result of ``pool_values``."""
 
     def scatter(self, values: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
@@ -42,7 +45,8 @@ class Backend(Protocol):
     def gather(self, full: mx.array, indices: mx.array, g: Geometry, rule: Rule) -> mx.array:
         """The transpose of ``scatter``: elements of planes at the indices.
 
-        Zero for an index outside the plane and, with the rule ``"last"``, for a value that did not win.
+        Zero for an index outside the plane and, with the rule ``"last"``, for a value that did not
+        win.
         """
 
 
@@ -66,16 +70,18 @@ def is_available(name: str) -> bool:
 def use_backend(name: BackendName) -> AbstractContextManager[None]:
     """Return a context manager inside which every call uses one backend.
 
-    The default depends on the device of the stream: ``"metal"`` or ``"cuda"`` kernels on a GPU, ``"ops"``
-    (plain ``mlx.core`` operations) on the CPU. The environment variable ``MLX_UNPOOL_BACKEND`` forces a
-    backend for the whole process. All backends are meant to give bit-identical results.
+    The default depends on the device of the stream: ``"metal"`` or ``"cuda"`` kernels on a GPU,
+    ``"ops"`` (plain ``mlx.core`` operations) on the CPU. The environment variable
+    ``MLX_UNPOOL_BACKEND`` forces a backend for the whole process. All backends are meant to give
+    bit-identical results.
 
     It applies to the current thread and to ``asyncio`` tasks created inside, not to other threads.
 
     Args:
-        name (str): ``"ops"``, ``"metal"`` or ``"cuda"``. ``"ops"`` always runs on the CPU, even if the stream
-            of a call is on a GPU: use it if a kernel fails on your machine. Inside ``exporting``,
-            functions can be exported for ``"metal"`` on any machine, but for ``"cuda"`` only with CUDA.
+        name (str): ``"ops"``, ``"metal"`` or ``"cuda"``. ``"ops"`` always runs on the CPU, even if
+            the stream of a call is on a GPU: use it if a kernel fails on your machine. Inside
+            ``exporting``, functions can be exported for ``"metal"`` on any machine, but for
+            ``"cuda"`` only with CUDA.
 
     Raises:
         RuntimeError: If this machine cannot run the backend, except ``"metal"`` inside
@@ -86,7 +92,8 @@ def use_backend(name: BackendName) -> AbstractContextManager[None]:
         ...     mlx_unpool.max_pool1d(mx.array([[1.0], [3.0]]), 2).item()
         3.0
 
-    See also: ``exporting``, to export for another machine; the page Guarantees, for what has been tested.
+    See also: ``exporting``, to export for another machine; the page Guarantees, for what has been
+    tested.
     """
     name = arguments.choice("use_backend", "name", name, BACKENDS)
     check_available("use_backend", "name", name)
@@ -99,7 +106,7 @@ def get(name: str) -> Any:
 
 
 def target_of(stream: Any) -> Target:
-    """The stream and the backend of a call on ``stream``, or on the default stream if that is None."""
+    """The stream and the backend of a call on ``stream`` (None: the default stream)."""
     if stream is None:
         stream = mx.default_stream(mx.default_device())
     elif isinstance(stream, (mx.Device, mx.DeviceType)):

@@ -74,7 +74,9 @@ class KernelBackend:
         """See ``Backend``."""
         return self.pool(source, g, None)[0]
 
-    def indices_of(self, values: mx.array, source: Arrays, g: Geometry, index_dtype: mx.Dtype) -> mx.array:
+    def indices_of(
+        self, values: mx.array, source: Arrays, g: Geometry, index_dtype: mx.Dtype
+    ) -> mx.array:
         """See ``Backend``."""
         return self.pool(source, g, index_dtype)[1]
 

@@ -1,4 +1,4 @@
-"""The source of the GPU kernels in ``metal/``: one kernel body per file, helper functions in headers."""
+"""The source of the GPU kernels in ``metal/``: one kernel body per file, helpers in headers."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def text(name: str) -> str:
         return (_FOLDER / name).read_text(encoding="utf-8")
     except OSError as error:  # also if the package is imported from a zip file
         raise RuntimeError(
-            f"[mlx_unpool] the kernel file '{name}' is missing from this installation ({_FOLDER}). Install "
-            "mlx_unpool again, or run on the CPU inside mlx_unpool.use_backend('ops')."
+            f"[mlx_unpool] the kernel file '{name}' is missing from this installation ({_FOLDER}). "
+            "Install mlx_unpool again, or run on the CPU inside mlx_unpool.use_backend('ops')."
         ) from error

@@ -52,11 +52,17 @@ class Kernel:
 POOL = Kernel("pool", ("x", "size"), ("out", "indices"))
 POOL_ANY = Kernel("pool_any", ("x", "bounds", "window", "starts", "size"), ("out", "indices"))
 POOL_CHUNKS = Kernel("pool_chunks", ("values", "numbers", "size"), ("out", "indices"))
-SCATTER = Kernel("scatter", ("values", "indices", "outside_window", "winner_bits", "size"), ("out",))
-SCATTER_REGIONS = Kernel("scatter_regions", ("values", "indices", "covering", "window", "size"), ("out",))
+SCATTER = Kernel(
+    "scatter", ("values", "indices", "outside_window", "winner_bits", "size"), ("out",)
+)
+SCATTER_REGIONS = Kernel(
+    "scatter_regions", ("values", "indices", "covering", "window", "size"), ("out",)
+)
 GATHER = Kernel("gather", ("full", "indices", "outside_window", "winner_bits", "winner"), ("out",))
 OUTSIDE_WINDOW = Kernel("outside_window", ("indices", "size"), ("outside_window",), True)
-OUTSIDE_WINNERS = Kernel("outside_winners", ("indices", "outside_window", "size"), ("winner_bits",), True)
+OUTSIDE_WINNERS = Kernel(
+    "outside_winners", ("indices", "outside_window", "size"), ("winner_bits",), True
+)
 LAST_WRITER = Kernel("last_writer", ("indices", "window", "starts", "size"), ("winner",), True)
 _POOLS = (POOL, POOL_ANY, POOL_CHUNKS)
 KERNELS = (*_POOLS, SCATTER, SCATTER_REGIONS, GATHER, OUTSIDE_WINDOW, OUTSIDE_WINNERS, LAST_WRITER)
@@ -94,16 +100,24 @@ def pool(shape: Shape, dtype: mx.Dtype, g: WindowGeometry, index_dtype: mx.Dtype
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
-def scatter(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, rule: Rule) -> Launch:
+def scatter(
+    shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: WindowGeometry, rule: Rule
+) -> Launch:
     one_value = rule == "last" or g.window.disjoint
-    template = {"T": dtype, "ACC": dtype if one_value else TRAITS[dtype].accumulation, "SUM": rule == "sum"}
+    template = {
+        "T": dtype,
+        "ACC": dtype if one_value else TRAITS[dtype].accumulation,
+        "SUM": rule == "sum",
+    }
     # Tiles that cover the plane; at least as many as windows.
     tiles = tuple(max(n, -(-m // s)) for n, m, s in zip(g.pooled, g.size, g.window.stride))
     positions = prod(tiles) * prod(g.window.stride)  # in one plane; the last ones may be outside
     other = max(positions, _bits(shape, g))
     template |= _template(shape, g, index_dtype, other=other) | _window_constants(g)
     grid = _grid(template, (shape[0], *tiles, shape[4]))
-    return _launch(SCATTER, template, grid, [((shape[0], *g.size, shape[4]), dtype)], (*g.size, *tiles))
+    return _launch(
+        SCATTER, template, grid, [((shape[0], *g.size, shape[4]), dtype)], (*g.size, *tiles)
+    )
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -180,7 +194,11 @@ def pool_any(
         chunks = max(1, min(_power_of_two(isqrt(elements)), most))
     template = _template(shape, g, index_dtype, per_thread, other=prod(table))
     block = min(longest[2], _BLOCK_ELEMENTS)
-    first = template | {"REGIONS": isinstance(g, RegionGeometry), "BLOCK": block, "SPLIT": chunks > 1}
+    first = template | {
+        "REGIONS": isinstance(g, RegionGeometry),
+        "BLOCK": block,
+        "SPLIT": chunks > 1,
+    }
     integers = (*_window_arguments(g), (*g.pooled, chunks))
     outputs, types = _pool_outputs(pooled, dtype, index_dtype)
     if chunks == 1:
@@ -188,14 +206,21 @@ def pool_any(
     parts = (*pooled[:3], pooled[3] * chunks, channels)
     part_outputs, part_types = _pool_outputs(parts, dtype, template["N"])
     reading = _launch(POOL_ANY, first | part_types, _grid(template, parts), part_outputs, *integers)
-    return [reading, _launch(POOL_CHUNKS, template | types, _grid(template, pooled), outputs, integers[-1])]
+    return [
+        reading,
+        _launch(POOL_CHUNKS, template | types, _grid(template, pooled), outputs, integers[-1]),
+    ]
 
 
 def _pool_outputs(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype | None) -> tuple[Any, Any]:
     """The outputs of a pool and the template arguments that describe them."""
     if index_dtype is None:  # values only; the second output, of one element, is not used
         return [(shape, dtype), ((1,), mx.uint8)], {"T": dtype, "I": mx.uint8, "VALUES_ONLY": True}
-    return [(shape, dtype), (shape, index_dtype)], {"T": dtype, "I": index_dtype, "VALUES_ONLY": False}
+    return [(shape, dtype), (shape, index_dtype)], {
+        "T": dtype,
+        "I": index_dtype,
+        "VALUES_ONLY": False,
+    }
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -205,7 +230,12 @@ def scatter_regions(shape: Shape, dtype: mx.Dtype, index_dtype: mx.Dtype, g: Geo
     # Neighbouring outputs share windows, except in dilated windows.
     shared = channels == 1 and window.dilation[2] == 1 and g.size[2] >= _MAX_COLUMNS
     columns = _MAX_COLUMNS if shared else 1
-    template = {"T": dtype, "ACC": TRAITS[dtype].accumulation, "REGIONS": regions, "COLUMNS": columns}
+    template = {
+        "T": dtype,
+        "ACC": TRAITS[dtype].accumulation,
+        "REGIONS": regions,
+        "COLUMNS": columns,
+    }
     template |= _template(shape, g, index_dtype, other=2 * sum(g.size) if regions else 0)
     template |= _window_constants(Geometry(g.size, g.pooled) if regions else g)
     grid = _grid(template, (batch, *g.size[:2], -(-g.size[2] // columns), channels))
@@ -259,7 +289,9 @@ def _window_constants(g: Geometry) -> dict[str, Any]:
     """The window parameters as template arguments."""
     window = _window(g)
     kinds = {"K": window.kernel, "S": window.stride, "P": window.padding, "D": window.dilation}
-    return {f"{kind}{axis}": n for kind, numbers in kinds.items() for axis, n in zip("DHW", numbers)}
+    return {
+        f"{kind}{axis}": n for kind, numbers in kinds.items() for axis, n in zip("DHW", numbers)
+    }
 
 
 @functools.lru_cache(_LAUNCH_CACHE_SIZE)
@@ -279,9 +311,9 @@ def threadgroup(grid: Grid, dialect: str = "cuda", caller: str = "threadgroup") 
         y, z = (_power_of_two(-(-n // _MAX_CUDA_BLOCKS), up=True) for n in grid[1:])
         if z > _MAX_DEPTH or y * z > _MAX_THREADGROUP:
             raise ValueError(
-                f"[{caller}] the grid must have at most {_MAX_CUDA_BLOCKS} blocks on its second and "
-                f"third axis with CUDA, and a block at most {_MAX_THREADGROUP} threads ({_MAX_DEPTH} "
-                f"on the third axis), but got {grid}. Split the batch."
+                f"[{caller}] the grid must have at most {_MAX_CUDA_BLOCKS} blocks on its second "
+                f"and third axis with CUDA, and a block at most {_MAX_THREADGROUP} threads "
+                f"({_MAX_DEPTH} on the third axis), but got {grid}. Split the batch."
             )
     y = max(y, _power_of_two(min(grid[1], _USUAL_ROWS)))
     x = max(1, min(grid[0], _USUAL_THREADGROUP // (y * z)))

@@ -1,9 +1,9 @@
 """The kernels as CUDA: the source that MLX generates, compiled by NVIDIA's compiler.
 
-``Recorder`` replaces ``mx.fast.cuda_kernel`` and records launches. ``unit`` is, but for the names of kernels,
-the source that MLX's ``mlx/backend/cuda/custom_kernel.cpp`` generates. ``compile_text`` compiles it with
-NVRTC, which needs no GPU, and the options of MLX's ``jit_module.cpp``. A CPU build of MLX does not contain
-its CUDA header, so ``UTILS`` declares what a signature needs of it.
+``Recorder`` replaces ``mx.fast.cuda_kernel`` and records launches. ``unit`` is, but for the names
+of kernels, the source that MLX's ``mlx/backend/cuda/custom_kernel.cpp`` generates. ``compile_text``
+compiles it with NVRTC, which needs no GPU, and the options of MLX's ``jit_module.cpp``. A CPU build
+of MLX does not contain its CUDA header, so ``UTILS`` declares what a signature needs of it.
 """
 
 import ctypes
@@ -44,14 +44,20 @@ Triple = tuple[int, int, int]
 
 
 def blocks_of(grid: Triple, threadgroup: Triple) -> tuple[Triple, Triple]:
-    """The number of blocks and their threads: MLX clips a block to the grid and rounds the grid up."""
+    """The number of blocks and of their threads.
+
+    MLX clips a block to the grid and rounds the grid up.
+    """
     blocks = tuple(-(-n // of) for n, of in zip(grid, threadgroup, strict=True))
     return blocks, tuple(map(min, threadgroup, grid))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """One launch on CUDA, and its kernel's source: ``header``, which all kernels share, and ``function``."""
+    """One launch on CUDA, and its kernel's source: ``header`` and ``function``.
+
+    All kernels share the header.
+    """
 
     body: str  # the name of the kernel's file
     header: str
@@ -72,7 +78,9 @@ class Recorder:
         return emulator.installed("cuda", self._make)
 
     def _make(self, *, name, input_names, output_names, source, header) -> Callable[..., Any]:
-        def call(*, inputs, output_shapes, output_dtypes, grid, threadgroup, template, **_) -> list[mx.array]:
+        def call(
+            *, inputs, output_shapes, output_dtypes, grid, threadgroup, template, **_
+        ) -> list[mx.array]:
             signature = []
             for name_, x in zip(input_names, inputs, strict=True):
                 signature.append(f"const {TYPES[x.dtype]}* {name_}")
@@ -132,7 +140,7 @@ def compiler() -> tuple[ctypes.CDLL, tuple[str, ...]] | None:
 
 
 def compile_text(text: str, architecture: str, *options: str) -> tuple[bytes | None, str]:
-    """The machine code of a program, or None if it does not compile, and the compiler's messages."""
+    """The machine code of a program, None if it does not compile, and the compiler's messages."""
     found = compiler()
     assert found
     nvrtc, include = found

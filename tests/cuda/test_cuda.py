@@ -68,8 +68,8 @@ def nvrtc() -> None:
 @pytest.mark.external
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_kernel_compiles_and_keeps_its_arrays_in_registers(architecture, nvrtc):
-    # One source serves all variants, so some contain unused constants, unreachable loops and comparisons of
-    # unsigned numbers with zero.
+    # One source serves all variants, so some contain unused constants, unreachable loops and
+    # comparisons of unsigned numbers with zero.
     options = ("--ptxas-options=-v", "--diag-suppress=177,128,186")
     good, said = cuda_text.compile_text(cuda_text.unit(launches()), architecture, *options)
     assert good, said

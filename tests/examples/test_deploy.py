@@ -1,4 +1,7 @@
-"""Exported networks, run from C++ with the same classes as in Python, and the program that exports them."""
+"""Exported networks and the program that exports them.
+
+Run from C++, the networks give the same classes as in Python.
+"""
 
 import os
 import re
@@ -26,7 +29,9 @@ def program(tmp_path_factory) -> Path:
         pytest.skip("no C++ compiler: c++ was not found")
     folder = tmp_path_factory.mktemp("build")
     text = (programs.ROOT / "docs" / "export.md").read_text()
-    (source,), (commands,) = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("cpp", "sh"))
+    (source,), (commands,) = (
+        re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("cpp", "sh")
+    )
     (folder / "segment.cpp").write_text(source)
     script = f'set -e\npython() {{ {shlex.quote(sys.executable)} "$@"; }}\n{commands}'
     subprocess.run(["bash", "-c", script], cwd=folder, check=True)

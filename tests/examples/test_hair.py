@@ -35,10 +35,14 @@ def test_damaged_and_foreign_tflite_files_are_refused(tmp_path):
         "it is not a TFLite file": b"PK\x03\x04" * 9,
         "missing: encoder.0.2.branch.0.b": tflite_of(constants | {"conv2d_9/Bias": np.zeros(0)}),
         "not used: more": tflite_of(constants | {"more": np.zeros(3, np.float32)}),
-        r"shape .* instead of .*: stem.0.weight": tflite_of(constants | {first: constants[first][:, :1]}),
+        r"shape .* instead of .*: stem.0.weight": tflite_of(
+            constants | {first: constants[first][:, :1]}
+        ),
         "must be finite, .*stem": tflite_of(constants | {first: constants[first] * np.nan}),
         "TFLite file": whole[: len(whole) // 2],
-        "is of the type STRING, which is not supported": tflite_of(constants, kind=tflite.TensorType.STRING),
+        "is of the type STRING, which is not supported": tflite_of(
+            constants, kind=tflite.TensorType.STRING
+        ),
         "10 million characters": tflite_of(long),
     }
     for says, content in refusals.items():
@@ -50,7 +54,8 @@ def test_damaged_and_foreign_tflite_files_are_refused(tmp_path):
 
 def test_pictures_are_stretched_to_512_x_512_as_by_opencv():
     """Expected: cv2.resize of OpenCV 4.11, INTER_LINEAR and INTER_AREA."""
-    some, large = [0, 200, 511], [(np.arange(n) ** 2 * 3 % 251).astype(np.uint8) for n in (600, 700)]
+    some = [0, 200, 511]
+    large = [(np.arange(n) ** 2 * 3 % 251).astype(np.uint8) for n in (600, 700)]
     for picture, expected in (
         ([[0, 63, 252], [55, 240, 39]], [[0, 42, 252], [16, 81, 192], [55, 180, 39]]),
         (np.add.outer(*large), [[1, 129, 167], [69, 140, 135], [105, 143, 111]]),
@@ -89,7 +94,8 @@ def test_a_model_that_was_trained_on_other_images_does_not_stretch_and_has_no_ma
 
 
 def test_wide_and_tall_pictures_are_cut_into_squares(monkeypatch):
-    for size, count in {(600, 800): 1, (601, 800): 1, (600, 801): 2, (600, 900): 3, (720, 1280): 3}.items():
+    counts = {(600, 800): 1, (601, 800): 1, (600, 801): 2, (600, 900): 3, (720, 1280): 3}
+    for size, count in counts.items():
         for height, width in (size, size[::-1]):
             (rows, columns), squares = squares_of(height, width)
             total = np.zeros((rows, columns))
@@ -99,9 +105,12 @@ def test_wide_and_tall_pictures_are_cut_into_squares(monkeypatch):
             assert len(squares) == count, size
             assert np.allclose(total, 1)
             assert abs(rows / columns - height / width) < 0.002 or count == 1
-            assert all(weights.ravel()[0] < 0.01 for _, weights in squares[1:])  # next to another square
+            # next to another square
+            assert all(weights.ravel()[0] < 0.01 for _, weights in squares[1:])
     # A network that uses single pixels, and keeps half of the mask before: squares change nothing.
-    half = lambda x: mx.stack([mx.zeros(x.shape[:3]), logit(0.1 + 0.4 * x[..., 0] + 0.4 * x[..., 3])], -1)
+    half = lambda x: mx.stack(
+        [mx.zeros(x.shape[:3]), logit(0.1 + 0.4 * x[..., 0] + 0.4 * x[..., 3])], -1
+    )
     logit = lambda p: mx.log(p / (1 - p))
     monkeypatch.setattr(zoo.HairSegmenter, "__call__", lambda _, x: half(x))
     ramp = np.linspace(0, 255, 1280).astype(np.uint8)[None, :, None].repeat(720, 0).repeat(3, -1)
@@ -240,7 +249,10 @@ REFUSED = {
     "a.png --colour #ff000080": "'colour' must be black, .* but got '#ff000080'",
     "a.png --output a.gif": "--output must end in .png or",
     "grey16.png": "grey16.png has grey values of more than 8 bits: save it with 8 bits",
-    "a.png": "a.png: no hair was found; the network expects a face that fills much of the picture: crop it.",
+    "a.png": (
+        "a.png: no hair was found; "
+        "the network expects a face that fills much of the picture: crop it."
+    ),
     "bad.png": "bad.png cannot be read as an image",
     "none.png a.png b.png": "There is no file none.png and no file b.png.",
 }
@@ -301,5 +313,6 @@ def test_photographs_keep_their_transparency(tmp_path, inputs, monkeypatch):
 
 
 def test_an_interrupted_program_leaves_its_files_as_they_were(inputs, tmp_path):
-    words = lambda folder: [inputs / "a.png", "--model", inputs / "model", "--output", folder / "a.png"]
+    given = [inputs / "a.png", "--model", inputs / "model"]
+    words = lambda folder: [*given, "--output", folder / "a.png"]
     check_faults("hair", words, inputs, tmp_path)

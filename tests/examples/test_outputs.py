@@ -66,13 +66,18 @@ SOURCES = {"export": "extra [zoo]", "compare_decoders": "dependency group exampl
 
 
 @pytest.mark.parametrize("program", [*COMMANDS, *PROGRAMS])
-def test_help_works_in_any_folder_and_without_a_package_a_line_says_what_to_install(program, tmp_path):
+def test_help_works_in_any_folder_and_without_a_package_a_line_says_what_to_install(
+    program, tmp_path
+):
     def run_without(packages: list[str]) -> subprocess.CompletedProcess:
         words = ["mlx_unpool_zoo", program] if program in COMMANDS else [program]
-        code = f"import sys, runpy; sys.modules |= dict.fromkeys({packages}); sys.argv = {[*words, '--help']}"
+        code = f"import sys, runpy; sys.modules |= dict.fromkeys({packages})"
+        code += f"; sys.argv = {[*words, '--help']}"
         code += f"; runpy.run_module({words[0]!r}, run_name='__main__', alter_sys=True)"
         command = [sys.executable, "-c", code]
-        return subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True)
+        return subprocess.run(
+            command, env=environment(), cwd=tmp_path, capture_output=True, text=True
+        )
 
     needed, others = PACKAGES[program]
     result = run_without(others.split())
@@ -91,7 +96,10 @@ def test_a_wrong_command_lists_them_and_the_package_is_light(tmp_path):
     said = subprocess.run(command, env=environment(), cwd=tmp_path, capture_output=True, text=True)
     assert said.returncode == 2
     assert [name for name in COMMANDS if f"{name}" not in said.stderr] == []
-    code = "import sys, mlx_unpool_zoo; sys.exit(', '.join({'matplotlib', 'tqdm'} & {*sys.modules}) or None)"
+    code = (
+        "import sys, mlx_unpool_zoo; "
+        "sys.exit(', '.join({'matplotlib', 'tqdm'} & {*sys.modules}) or None)"
+    )
     subprocess.run([sys.executable, "-c", code], env=environment(), cwd=tmp_path, check=True)
 
 
@@ -108,5 +116,8 @@ def test_a_failing_kernel_says_how_to_go_on(capsys):
 
 def test_the_first_steps_print_their_results():
     command = [sys.executable, EXAMPLES / "first_steps.py"]
-    said = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True).stdout
-    assert [word for word in ("[13, 15]", "[0, 6, 0, 8]", "gradient of the bias") if word not in said] == []
+    said = subprocess.run(
+        command, capture_output=True, text=True, env=environment(), check=True
+    ).stdout
+    words = "[13, 15]", "[0, 6, 0, 8]", "gradient of the bias"
+    assert [word for word in words if word not in said] == []

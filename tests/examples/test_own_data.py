@@ -105,7 +105,9 @@ def test_whatever_is_not_used_in_a_folder_is_named(more, said, tmp_path):
     assert said.format(r=tmp_path) in error_of(find, [touch(tmp_path, f"{PLAIN} {more}")], {})
 
 
-@pytest.mark.parametrize("line", ["a 1 1 1", "./images/a.jpg;1", "# split\n/data/a.jpg masks/a.png"])
+@pytest.mark.parametrize(
+    "line", ["a 1 1 1", "./images/a.jpg;1", "# split\n/data/a.jpg masks/a.png"]
+)
 def test_a_list_of_images_beside_two_given_folders_is_named(line, tmp_path):
     folders = [touch(tmp_path, PLAIN) / "images", tmp_path / "masks"]
     (tmp_path / "test.txt").write_text("b2\n")

@@ -1,4 +1,4 @@
-"""Training on drawn scenes: a few steps, their results, their data, interrupted runs and comparisons."""
+"""Training on drawn scenes: a few steps, results, data, interrupted runs and comparisons."""
 
 import itertools
 import json
@@ -42,9 +42,13 @@ def test_decoders_and_seeds_are_compared_and_the_results_described(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {*names, "metrics.json", "segnet.png"}
     mean = np.mean([record[f"skip-seed{seed}"]["test"]["miou"] for seed in (0, 1)])
     assert re.search(rf"\nmean IoU .* {mean:.3f}\n", result.stdout)
-    assert result.stdout.startswith("Training 8 SegNets to find digits on photographs: unpool-seed0, near")
+    assert result.stdout.startswith(
+        "Training 8 SegNets to find digits on photographs: unpool-seed0, near"
+    )
     last = result.stdout.splitlines()[-1]
-    assert re.match(r"Outlines are best with [a-z ]+: boundary F-score 0\.\d\d, against 0\.\d\d with", last)
+    assert re.match(
+        r"Outlines are best with [a-z ]+: boundary F-score 0\.\d\d, against 0\.\d\d with", last
+    )
     assert last.endswith(f". See {tmp_path / 'segnet.png'}.")
     assert result.stderr == ""  # no progress bar
 
@@ -80,7 +84,8 @@ def test_a_comparison_replaces_its_own_runs_and_continues_an_unfinished_one(tmp_
     assert "Resuming" not in call(*COMPARE, tmp_path, "--decoder", "skip").stdout
     assert len(json.loads((tmp_path / "metrics.json").read_text())["compared"]) == 3
     call(*COMPARE, tmp_path)  # finished with another batch
-    assert all(contents(tmp_path)[path] == content for path, content in before.items() if "seed" in str(path))
+    of_runs = {path: content for path, content in before.items() if "seed" in str(path)}
+    assert all(contents(tmp_path)[path] == content for path, content in of_runs.items())
 
 
 @pytest.mark.parametrize("name", ["metrics.json", "segnet.png", "unpool-seed0/photo.jpg"])
@@ -144,11 +149,15 @@ def test_an_interrupted_run_continues_with_the_same_result(compare, tmp_path, mo
     said, last = stopped(2, None), 2
     assert re.search(r"after 2 of \d+ steps. To continue:\n    python 'a file.py' --resume\n", said)
     if compare:
-        assert re.search(r"step 5 of 6: loss [\d.]+, [\d.]+ s per step, about \d+ s in all\n", result.stdout)
+        assert re.search(
+            r"step 5 of 6: loss [\d.]+, [\d.]+ s per step, about \d+ s in all\n", result.stdout
+        )
         stopped(3, OSError("as if killed"))
         last = 4
     assert f"Resuming after step {last} of" in call(*options, broken, "--resume").stdout
-    files = lambda folder: {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
+    files = lambda folder: {
+        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")
+    }
     one, other = files(whole), files(broken)
     assert [name for name in one | other if one.get(name) != other.get(name)] == []
 
@@ -161,4 +170,5 @@ def test_a_line_recommends_openblas_once_if_mlx_has_the_reference_blas_alone(tmp
     for preloaded, lines in (("", has_reference), (empty, 0)):
         variables = environment() | {"LD_PRELOAD": str(preloaded)}
         printed = subprocess.check_output([sys.executable, "-c", program], env=variables, text=True)
-        assert len(re.findall("^OpenBLAS .* apt install .*\n", printed)) == printed.count("\n") == lines
+        found = re.findall("^OpenBLAS .* apt install .*\n", printed)
+        assert len(found) == printed.count("\n") == lines

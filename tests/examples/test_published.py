@@ -24,7 +24,10 @@ AUTHORS = "https://example.org/authors", "MIT", "https://example.org/LICENSE"
 
 
 class Handler(SimpleHTTPRequestHandler):
-    """Serves the folders good, changed, cut (half of a file) and held (the rest once ``resume`` is set)."""
+    """Serves the folders good, changed, cut and held.
+
+    A file is cut in half in ``cut``; in ``held`` the other half follows once ``resume`` is set.
+    """
 
     def copyfile(self, source: Any, target: Any) -> None:
         content = source.read()
@@ -42,7 +45,8 @@ class Handler(SimpleHTTPRequestHandler):
 @pytest.fixture
 def server(tmp_path, tmp_path_factory, monkeypatch) -> Iterator[Any]:
     """A server with weights as the entry ``hair``, and an empty cache."""
-    folder, content = tmp_path_factory.mktemp("served"), tflite_of(constants_of(small_model("hair")[0]))
+    folder = tmp_path_factory.mktemp("served")
+    content = tflite_of(constants_of(small_model("hair")[0]))
     for name in ("good", "changed", "cut", "held"):
         (folder / name).mkdir()
         served = content + b"x" if name == "changed" else content
@@ -70,7 +74,8 @@ def server(tmp_path, tmp_path_factory, monkeypatch) -> Iterator[Any]:
 
 def test_the_lines_of_the_first_page_run(server, tmp_path, monkeypatch):
     page = (Path(__file__).parents[2] / "README.md").read_text()
-    (block,) = [code for code in re.findall(r"```py\n(.*?)```", page, re.DOTALL) if "from_pretrained" in code]
+    blocks = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
+    (block,) = [code for code in blocks if "from_pretrained" in code]
     monkeypatch.chdir(tmp_path)
     Image.new("RGB", (40, 30)).save("photo.jpg")
     Image.new("RGB", (64, 48)).save("scene.png")
@@ -96,7 +101,8 @@ def test_published_weights_are_downloaded_and_converted_once(server, tmp_path, c
         new = zoo.from_pretrained("hair", num_classes=5, ignore_mismatched_sizes=True)
     assert new(x).shape[-1] == 5
     with pytest.raises(OSError, match=r"are not in .*other, and downloads are switched off"):
-        zoo.from_pretrained("hair", cache_dir=tmp_path / "other")  # has precedence over the variable
+        # has precedence over the variable
+        zoo.from_pretrained("hair", cache_dir=tmp_path / "other")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     with pytest.raises(OSError, match="downloads are switched off"):
         zoo.from_pretrained("hair", cache_dir=tmp_path / "other", local_files_only=True)
@@ -137,7 +143,10 @@ def test_the_trained_network_in_the_package_finds_digits():
 )
 def test_a_download_that_fails_is_an_error_in_one_line(name, says, server, tmp_path):
     server.offer(name)
-    says = rf"^the weights 'hair' cannot be downloaded: \S*/{name}/\S*: {says}\. If .*, save it as (.*)\.$"
+    says = (
+        rf"^the weights 'hair' cannot be downloaded: \S*/{name}/\S*: {says}\. "
+        r"If .*, save it as (.*)\.$"
+    )
     with pytest.raises(OSError, match=says) as error:
         zoo.from_pretrained("hair")
     assert not list(tmp_path.rglob("*.tflite"))
@@ -157,7 +166,9 @@ def test_two_processes_may_download_at_once_and_one_may_be_killed(server, tmp_pa
     entry, process = server.offer("held"), multiprocessing.get_context("spawn").Process
     killed, *both = (process(target=download, args=[entry]) for _ in range(3))
     killed.start()
-    while not any(path.is_file() and path.stat().st_size for path in (tmp_path / "cache").rglob("*")):
+    while not any(
+        path.is_file() and path.stat().st_size for path in (tmp_path / "cache").rglob("*")
+    ):
         assert killed.is_alive()
         time.sleep(0.01)
     killed.kill()

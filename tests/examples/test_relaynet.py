@@ -30,7 +30,9 @@ def test_each_picture_has_its_own_statistics_and_no_array_changes(tmp_path):
     normal = (norm(model.encode1.conv(x)) - norm.bias) / norm.weight
     assert mx.allclose(normal.mean((1, 2)), mx.zeros((3, 4)), atol=1e-5)
     assert mx.allclose(normal.var((1, 2)), mx.ones((3, 4)), atol=1e-2)
-    assert np.array_equal(model.predict(SCAN), np.array(model(model.preprocess(SCAN))[0].argmax(-1)))
+    assert np.array_equal(
+        model.predict(SCAN), np.array(model(model.preprocess(SCAN))[0].argmax(-1))
+    )
     after = dict(tree_flatten(model.parameters()))
     assert all(np.array_equal(after[name], value) for name, value in before.items())
     model.save_pretrained(tmp_path)
@@ -42,8 +44,12 @@ def test_each_picture_has_its_own_statistics_and_no_array_changes(tmp_path):
     assert (again.config["statistics"], mx.array_equal(again(x), stored(x))) == ("stored", True)
     assert mx.array_equal(other(x), stored(x))  # the default
     again.train()(x)  # as mlx.nn.BatchNorm
-    assert not mx.array_equal(again.encode1.batchnorm.running_mean, stored.encode1.batchnorm.running_mean)
-    with pytest.raises(ValueError, match="'statistics': Input should be 'picture' or 'stored', but got 'x'"):
+    assert not mx.array_equal(
+        again.encode1.batchnorm.running_mean, stored.encode1.batchnorm.running_mean
+    )
+    with pytest.raises(
+        ValueError, match="'statistics': Input should be 'picture' or 'stored', but got 'x'"
+    ):
         zoo.ReLayNet(statistics="x")
     with pytest.raises(ValueError, match="kernels must have odd sizes, but got 4 x 3"):
         zoo.ReLayNet(kernel_h=4)
@@ -74,7 +80,9 @@ def test_a_file_like_the_published_one_is_read_without_pytorch(tmp_path, monkeyp
     options = {"cache_dir": tmp_path, "local_files_only": True}
     assert mx.array_equal(zoo.from_pretrained("relaynet", **options)(x), expected(x))
     said = capsys.readouterr().err
-    assert said.startswith("relaynet: from https://github.com/ai-med/relaynet_pytorch, commit 40ae1aa, epoch")
+    assert said.startswith(
+        "relaynet: from https://github.com/ai-med/relaynet_pytorch, commit 40ae1aa, epoch"
+    )
     assert said.endswith("/LICENSE). Not for clinical use; one scan was compared.\n")
     picture = zoo.from_pretrained("relaynet", statistics="picture", **options)
     assert not mx.allclose(picture(x), expected(x), atol=0.1)

@@ -1,4 +1,7 @@
-"""The programs that train on pictures and masks and that label pictures; weights from PyTorch for both."""
+"""The programs that train on pictures and masks and that label pictures.
+
+Both also with weights from PyTorch.
+"""
 
 import json
 import os
@@ -125,7 +128,9 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     options = "--model", "segnet", "--decoder", "skip", "--decoder-kernel", 5, "--crop", 20
     options = *options, "--test", test / "i", test / "m", "--classes", table
     said = call("train", "--smoke", *options, "--data", data, "--output", output)
-    assert said.stdout.startswith("segnet: 5 images, 1 for validation, 6 for test, 3 classes (rock, sea, f")
+    assert said.stdout.startswith(
+        "segnet: 5 images, 1 for validation, 6 for test, 3 classes (rock, sea, f"
+    )
     assert {path.name for path in output.iterdir()} == {"segnet", *train.FILES}
     report, model = json.loads((output / "metrics.json").read_text()), zoo.from_pretrained(folder)
     assert (model.config["decoder"], model.config["decoder_kernel"]) == ("skip", 5)
@@ -146,11 +151,14 @@ def test_training_on_a_folder_starting_from_its_model_and_labelling_pictures(tmp
     put(validation, {"images/a.png": dark, "images/b.png": dark})
     options = "--data", other, "--validation", validation, "--side", 12
     with pytest.warns(UserWarning, match="new random values: classifier"):
-        said = call("train", "--smoke", "--model", folder, *options, "--output", tmp_path / "b").stdout
+        said = call(
+            "train", "--smoke", "--model", folder, *options, "--output", tmp_path / "b"
+        ).stdout
     assert said.startswith("segnet: 2 images, 2 for validation, 2 classes (0, 1).\n")
     assert "black is 0 and white 800.\n" in said
     again = zoo.from_pretrained(tmp_path / "b" / "segnet")
-    assert [(entry["name"], entry["label"]) for entry in again.about.classes] == [("0", 0), ("1", 1)]
+    classes = [(entry["name"], entry["label"]) for entry in again.about.classes]
+    assert classes == [("0", 0), ("1", 1)]
 
     # Larger pictures are reduced as in training; their label maps have the size of the pictures.
     drawing = tmp_path / "new" / "classes.png"
@@ -196,7 +204,8 @@ def test_a_second_ctrl_c_does_not_wait():
 def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeypatch):
     data = write(tmp_path / "data", {str(n): np.roll(BLOCKS, n) for n in range(6)})
     output, scores, seen = tmp_path / "out", [], []
-    options = ["--model", "segnet", "--data", data, "--batch", 1, "--save-every", 1, "--output", output]
+    options = ["--model", "segnet", "--data", data, "--batch", 1, "--save-every", 1]
+    options += ["--output", output]
 
     def metrics_of(data: Pictures, model: zoo.Model) -> dict:
         seen.append(dict(tree_flatten(model.parameters())))
@@ -214,7 +223,11 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
         seen.clear()
         call("train", *options, *more)
         kept = tree_flatten(zoo.from_pretrained(output / "segnet").parameters())
-        return [n for n, each in enumerate(seen) if all(mx.array_equal(each[name], v) for name, v in kept)]
+        return [
+            n
+            for n, each in enumerate(seen)
+            if all(mx.array_equal(each[name], v) for name, v in kept)
+        ]
 
     monkeypatch.setattr(Pictures, "metrics_of", metrics_of)
     assert refused("--resume").startswith("There is nothing to resume: ")
@@ -229,7 +242,8 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
     assert "--steps must be at least 3" in refused("--resume", "--steps", 2)
     assert refused("--resume", "--batch", 2).endswith(" with other settings: batch 1, now 2")
     with reserved("--output", output):
-        assert refused("--resume") == f"--output must be another folder: another run writes to {output}."
+        says = f"--output must be another folder: another run writes to {output}."
+        assert refused("--resume") == says
 
     scores += [0.6, 0.65, 0]  # the model in the folder stays; the last one is that of the report
     assert trained("--steps", 5, "--resume") == [2]
@@ -241,14 +255,20 @@ def test_the_best_model_is_kept_and_no_run_is_replaced_unasked(tmp_path, monkeyp
         patch.setattr(runs, "loss_of", lambda model, x, *_: model(x).sum() * mx.nan)
         line = refused("--steps", 9, "--resume")
         assert line.startswith("The loss or a parameter is not finite in step 6 (loss nan)")
-        patch.setattr(runs, "loss_of", lambda model, *_: signal.raise_signal(signal.SIGINT) or mx.array(0.0))
-        said = call("train", *options, "--steps", 9, "--save-every", 4, "--resume", status=130).stdout
+        patch.setattr(
+            runs, "loss_of", lambda model, *_: signal.raise_signal(signal.SIGINT) or mx.array(0.0)
+        )
+        said = call(
+            "train", *options, "--steps", 9, "--save-every", 4, "--resume", status=130
+        ).stdout
     assert f"step 6 of 9: loss 0.000. {output / 'segnet'}/ has the best model.\n" in said
     scores += [0.1]
     assert trained("--overwrite", "--steps", 1) == [0]
 
 
-def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictures(tmp_path, monkeypatch):
+def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictures(
+    tmp_path, monkeypatch
+):
     model, drawing = randomised(ENet(40)), tmp_path / "new" / "x.png"
     model.save_pretrained(tmp_path / "m")
     pictures = write(tmp_path, dict.fromkeys("ab", TRUTH)) / "images"
@@ -259,13 +279,17 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
     assert line.startswith(f"{pictures / 'b.png'} cannot be read as an image: ")
     assert last == "1 of 2 images were not labelled."
     assert {path.name for path in drawing.parent.iterdir()} == {"x.png", "x-a.png"}
-    with Image.open(pictures / "a.png") as image, Image.open(tmp_path / "new" / "x-a.png") as labels:
+    with (
+        Image.open(pictures / "a.png") as image,
+        Image.open(tmp_path / "new" / "x-a.png") as labels,
+    ):
         assert np.array_equal(labels, model.predict(image))
     call("predict", tmp_path / "m", pictures / "a.png", "--output", tmp_path / "figure.svg")
     assert "<!-- a.png -->" in (tmp_path / "figure.svg").read_text()
     monkeypatch.chdir(tmp_path)
     call("predict", "m", pictures / "a.png", "--probabilities")
-    assert {path.name for path in Path("runs").iterdir()} == {"classes.png", "classes-a.png", "classes-a.npy"}
+    names = {path.name for path in Path("runs").iterdir()}
+    assert names == {"classes.png", "classes-a.png", "classes-a.npy"}
     with Image.open(pictures / "a.png") as image:
         assert np.array_equal(np.load("runs/classes-a.npy"), model.probabilities(image))
     (pictures / "b.png").rename(pictures / "b-a.png")
@@ -303,6 +327,6 @@ def test_the_second_process_writes_no_class_file(second_process, tmp_path):
 
 def test_training_in_several_processes_is_refused(second_process, tmp_path):
     folder = write(tmp_path, [BLOCKS] * 5)
-    with pytest.raises(ValueError, match="one process, but mlx.launch started 2"):
+    with pytest.raises(ValueError, match=r"one process, but mlx\.launch started 2"):
         train.main(["--data", str(folder), "--output", str(tmp_path / "run")])
     assert not (tmp_path / "run").exists()

@@ -1,5 +1,6 @@
 """The models of the zoo against PyTorch, with random weights and random statistics."""
 
+# ruff: noqa: E402
 import functools
 from typing import Any, NamedTuple
 
@@ -13,10 +14,17 @@ from mlx_unpool.porting import compare_port, load_state_dict, pooled_indices, to
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.external
 
-from helpers.brain_twins import FastSurferCNNTwin, FastSurferVINNTwin, HypVINNTwin, QuickNATTwin  # noqa: E402
-from helpers.hair_twin import HairSegmenterTwin  # noqa: E402
-from helpers.pytorch_twins import ENetTwin, SegNetTwin, first_to_last, indices_of, last_to_first, randomise  # noqa: E402
-from helpers.retina_twin import ReLayNetTwin  # noqa: E402
+from helpers.brain_twins import FastSurferCNNTwin, FastSurferVINNTwin, HypVINNTwin, QuickNATTwin
+from helpers.hair_twin import HairSegmenterTwin
+from helpers.pytorch_twins import (
+    ENetTwin,
+    SegNetTwin,
+    first_to_last,
+    indices_of,
+    last_to_first,
+    randomise,
+)
+from helpers.retina_twin import ReLayNetTwin
 
 
 class Case(NamedTuple):
@@ -35,15 +43,27 @@ def vinn(twin: Any, shape: tuple, inner: tuple, *further: Any, **options: Any) -
 hypvinn = functools.partial(vinn, HypVINNTwin, (2, 64, 80, 14), (48, 64), [1.25, 1.1], classes=27)
 CNN, QUICKNAT = {"classes": 79, "filters": 8}, {"classes": 33, "filters": 8}
 CASES = {  # the name starts with the type of the model
-    "segnet, odd": Case(SegNetTwin, (2, 53, 70, 3), {"classes": 5, "channels": (8, 16, 32, 64, 64)}),
-    "segnet, 1-D": Case(SegNetTwin, (2, 301, 3), {"classes": 4, "channels": (8, 16, 32), "dims": 1}),
-    "segnet, 3-D": Case(SegNetTwin, (1, 21, 26, 19, 3), {"classes": 3, "channels": (4, 8), "dims": 3}),
+    "segnet, odd": Case(
+        SegNetTwin, (2, 53, 70, 3), {"classes": 5, "channels": (8, 16, 32, 64, 64)}
+    ),
+    "segnet, 1-D": Case(
+        SegNetTwin, (2, 301, 3), {"classes": 4, "channels": (8, 16, 32), "dims": 1}
+    ),
+    "segnet, 3-D": Case(
+        SegNetTwin, (1, 21, 26, 19, 3), {"classes": 3, "channels": (4, 8), "dims": 3}
+    ),
     "enet": Case(ENetTwin, (2, 48, 64, 3), {"classes": 5}),
     "hair": Case(HairSegmenterTwin, (2, 64, 96, 4), {}),
     "fastsurfer_cnn": Case(FastSurferCNNTwin, (2, 64, 48, 7), CNN),
-    "fastsurfer_cnn, sagittal": Case(FastSurferCNNTwin, (1, 64, 48, 7), CNN | {"classes": 51, "kernel": 3}),
-    "fastsurfer_vinn, cropped": vinn(FastSurferVINNTwin, (2, 64, 80, 7), (48, 64), [1.25, 1.1], classes=79),
-    "fastsurfer_vinn, padded": vinn(FastSurferVINNTwin, (2, 64, 48, 7), (64, 64), [1.25, 1.25], classes=51),
+    "fastsurfer_cnn, sagittal": Case(
+        FastSurferCNNTwin, (1, 64, 48, 7), CNN | {"classes": 51, "kernel": 3}
+    ),
+    "fastsurfer_vinn, cropped": vinn(
+        FastSurferVINNTwin, (2, 64, 80, 7), (48, 64), [1.25, 1.1], classes=79
+    ),
+    "fastsurfer_vinn, padded": vinn(
+        FastSurferVINNTwin, (2, 64, 48, 7), (64, 64), [1.25, 1.25], classes=51
+    ),
     "cerebnet": Case(FastSurferCNNTwin, (2, 64, 48, 7), CNN | {"classes": 28, "count": 3}),
     "hypvinn, learnt weights": hypvinn((0.5, 0.5)),
     "hypvinn, T1 alone": hypvinn((1.0, 0.0)),
@@ -92,16 +112,22 @@ def test_scores_agree_with_pytorch_and_weights_go_back(name):
 
 
 def worst_gradient(name: str, seed: int) -> float:
-    """The largest difference of a parameter's gradient, with PyTorch's indices, relative to its norm."""
+    """The largest difference of a parameter's gradient, relative to its norm.
+
+    Unpooling uses PyTorch's indices.
+    """
     model, twin, x = pair(name, seed)
     loaded = load_state_dict(model, twin, model.pytorch_names)
     scores, twin_indices = indices_of(twin, last_to_first(x), *CASES[name].further)
     target = np.random.default_rng(2).normal(size=first_to_last(scores).shape).astype(np.float32)
     (scores * last_to_first(target)).mean().backward()
-    inputs, loss = [mx.array(x), *CASES[name].further], lambda scores: (scores * mx.array(target)).mean()
+    inputs = [mx.array(x), *CASES[name].further]
+    loss = lambda scores: (scores * mx.array(target)).mean()
     gradients = {name: value.grad for name, value in twin.named_parameters()}
     options = {"loss": loss, "gradients": gradients, "loaded": loaded}
-    comparison = compare_port(model, inputs, first_to_last(scores.detach()), twin_indices, **options)
+    comparison = compare_port(
+        model, inputs, first_to_last(scores.detach()), twin_indices, **options
+    )
     assert len(comparison.gradients) > 20
     assert max(comparison.scores, 10 * comparison.gap) < 1e-5
     return next(iter(comparison.gradients.values()))
@@ -111,8 +137,8 @@ def worst_gradient(name: str, seed: int) -> float:
 def test_gradients_of_a_training_step_agree_with_pytorch(name):
     """For one of three seeds: a wrong derivative would be wrong for all of them.
 
-    With a single seed, rounding can give an input of a PReLU the opposite sign, or a sum of terms that
-    cancel can differ (docs/porting.md). For which seeds it does depends on the processor.
+    With a single seed, rounding can give an input of a PReLU the opposite sign, or a sum of terms
+    that cancel can differ (docs/porting.md). For which seeds it does depends on the processor.
     """
     assert any(worst_gradient(name, seed) < 5e-3 for seed in (1, 2, 3))
 

@@ -1,4 +1,7 @@
-"""Errors of the zoo: each names the file, the key and the allowed values, and no partial result is left."""
+"""Errors of the zoo: each names the file, the key and the allowed values.
+
+No partial result is left.
+"""
 
 import importlib
 import shutil
@@ -17,7 +20,14 @@ import numpy as np
 import pytest
 import yaml
 from helpers.programs import call, environment
-from helpers.small_models import SMALL, edit_config, forget_config, save_state, sizes_of, small_model
+from helpers.small_models import (
+    SMALL,
+    edit_config,
+    forget_config,
+    save_state,
+    sizes_of,
+    small_model,
+)
 from helpers.torch_files import save_checkpoint
 from mlx_unpool_zoo.state_dicts import config_of, state_of
 from PIL import Image
@@ -53,12 +63,17 @@ CONFIGS: list[tuple[Any, str]] = [
     ({"about": {"classes": [GREY, GREY]}}, "'classes' must have 0 or 33 entries but got 2"),
     (about_input(std=[0]), "'input.normalisation.std.0': .* greater than 0, but got 0"),
     (about_input(mean=[1, 2]), "'mean' must have 1 entries but got 2"),
-    ({"quantization": {"head": {"bits": 4}}}, "'quantization' must name Linear layers, but got head"),
+    (
+        {"quantization": {"head": {"bits": 4}}},
+        "'quantization' must name Linear layers, but got head",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("changes", "says"), CONFIGS, ids=lambda v: str(v)[:40])
-def test_errors_of_a_configuration_are_one_line_with_the_file_and_the_key(quicknat, tmp_path, changes, says):
+def test_errors_of_a_configuration_are_one_line_with_the_file_and_the_key(
+    quicknat, tmp_path, changes, says
+):
     folder = shutil.copytree(quicknat, tmp_path / "model")
     if isinstance(changes, str):
         forget_config(folder)
@@ -82,11 +97,13 @@ def test_models_of_the_hub_are_loaded_by_its_library(quicknat, monkeypatch):
 
 
 def test_weights_of_other_types_or_not_finite_are_refused_by_name(quicknat, tmp_path):
-    folder, state = shutil.copytree(quicknat, tmp_path / "model"), to_state_dict(small_model("quicknat")[0])
+    folder = shutil.copytree(quicknat, tmp_path / "model")
+    state = to_state_dict(small_model("quicknat")[0])
+    finite = "the weights must be finite, but these are not"
     for value, dtype, says in (
         (np.zeros(33, np.int32), "float32", "type mlx.core.int32 instead of mlx.core.float32"),
-        (np.full(33, 1e6, np.float32), "float16", "the weights must be finite, but these are not"),
-        (np.full(33, np.nan, np.float32), "float32", "the weights must be finite, but these are not"),
+        (np.full(33, 1e6, np.float32), "float16", finite),
+        (np.full(33, np.nan, np.float32), "float32", finite),
     ):
         state["classifier.conv.bias"] = value
         save_state(folder / "model.safetensors", state, {"format": "pt"})
@@ -101,9 +118,13 @@ def test_a_new_head_keeps_the_other_weights(quicknat, tmp_path):
     model.about.classes = [GREY] * 33
     model.save_pretrained(tmp_path)
     for dtype in ("int8", mx.int8, np.float32):
-        with pytest.raises(ValueError, match=r"'dtype' must be one of float32, .*, float64 but got"):
+        with pytest.raises(
+            ValueError, match=r"'dtype' must be one of float32, .*, float64 but got"
+        ):
             zoo.from_pretrained(tmp_path, dtype=dtype)
-    says = r"shape \(33, .* instead of \(5, .* classifier.conv.weight; .* ignore_mismatched_sizes=True"
+    says = (
+        r"shape \(33, .* instead of \(5, .* classifier.conv.weight; .* ignore_mismatched_sizes=True"
+    )
     with pytest.raises(ValueError, match=says):
         zoo.from_pretrained(tmp_path, num_classes=5)
     with pytest.warns(UserWarning, match="new random") as warned:
@@ -143,17 +164,25 @@ def test_a_name_that_is_neither_a_folder_nor_on_the_hub(quicknat, tmp_path, monk
         "hypvinn": {"HEIGHT": 16, "WIDTH": 32, "MODE": "t1t2", "MULTI_AUTO_W": True},
     }.items(),
 )
-def test_the_authors_configurations_are_accepted_as_arguments_and_in_a_checkpoint(model_type, published):
+def test_the_authors_configurations_are_accepted_as_arguments_and_in_a_checkpoint(
+    model_type, published
+):
     model, _ = small_model(model_type)
     state = to_state_dict(model)
     config = {n.lower(): v for n, v in published.items()}
     section = {"MODEL": published, "TRAIN": {"HEIGHT": 1}}
     assert zoo.from_pytorch(model_type, state, **config).config == model.config
     for own in (config, section, yaml.safe_dump(section)):
-        assert zoo.from_pytorch(model_type, {"model_state": state, "config": own}).config == model.config
-    for unreadable in ("{", "[" * 5000, 3, None, "depth: &a {}\nb: {<<: *a}"):  # merges may take forever
+        assert (
+            zoo.from_pytorch(model_type, {"model_state": state, "config": own}).config
+            == model.config
+        )
+    merge = "depth: &a {}\nb: {<<: *a}"  # merges may take forever
+    for unreadable in ("{", "[" * 5000, 3, None, merge):
         assert config_of({"config": unreadable}) == {}
-        zoo.from_pytorch(model_type, {"model_state": state, "config": unreadable}, **sizes_of(model))
+        zoo.from_pytorch(
+            model_type, {"model_state": state, "config": unreadable}, **sizes_of(model)
+        )
 
 
 IMAGES = {"encoder.0.weight": np.zeros((8, 1, 3, 3))}
@@ -163,15 +192,26 @@ FEW = {name: value for name, value in OTHER.items() if name.startswith(("encode1
 MISFITS: list[tuple[str, Any, dict[str, Any], str]] = [
     ("unet", IMAGES, {}, r"'model_type' must be one of .*segnet.* but got 'unet'"),
     ("quicknat", STATE, {"num_classes": "33"}, "'num_classes': Input should be a valid integer"),
-    ("quicknat", IMAGES, {}, "names of ai-med/quick.* no 'encode1.conv1.weight' but encoder.0.weight"),
+    (
+        *("quicknat", IMAGES, {}),
+        "names of ai-med/quick.* no 'encode1.conv1.weight' but encoder.0.weight",
+    ),
     ("quicknat", STATE, {"num_filters": 5}, r"^QuickNAT cannot load .*: shape.*; ... and \d+ more"),
     ("quicknat", OTHER, {}, r": missing: decode2.prelu.weight; not used: a\\nb\. The"),
-    ("quicknat", FEW, {}, r"(missing: [\w.]+; ){3}... and \d+ more\. .*those of ai-med/quickNAT_pytorch\.$"),
-    ("cerebnet", STATE, {}, "not weights of cerebnet with the names of Deep-MI/FastSurfer: there is no"),
+    (
+        *("quicknat", FEW, {}),
+        r"(missing: [\w.]+; ){3}... and \d+ more\. .*those of ai-med/quickNAT_pytorch\.$",
+    ),
+    (
+        *("cerebnet", STATE, {}),
+        "not weights of cerebnet with the names of Deep-MI/FastSurfer: there is no",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("model_type", "state", "options", "says"), MISFITS, ids=lambda v: str(v)[:20])
+@pytest.mark.parametrize(
+    ("model_type", "state", "options", "says"), MISFITS, ids=lambda v: str(v)[:20]
+)
 def test_weights_that_do_not_fit(model_type, state, options, says):
     with pytest.raises(ValueError, match=says):
         zoo.from_pytorch(model_type, state, **options)
@@ -189,7 +229,9 @@ def test_the_prefix_of_data_parallel_is_removed_before_names_are_read():
 
 def test_warnings_are_about_the_line_of_the_caller():
     model = zoo.ENet(3)
-    state = {f"model.{name}": value for name, value in to_state_dict(model, model.pytorch_names).items()}
+    state = {
+        f"model.{name}": value for name, value in to_state_dict(model, model.pytorch_names).items()
+    }
     both = {"state_dict": state, "other": state}
     for call_it in (lambda: zoo.from_pytorch("enet", both), lambda: zoo.ENet.from_pytorch(both)):
         with pytest.warns(UserWarning, match="^Removed 'model.'|^Used 'state_dict'") as warned:
@@ -203,7 +245,10 @@ CHECKPOINTS = {
     "Lightning": {"state_dict": {f"module.{name}": value for name, value in STATE_OF_NET.items()}},
     "FastSurfer": {"model_state": STATE_OF_NET},
     "no model but a state dict": {"model": None, "state_dict": STATE_OF_NET},
-    "no model but its settings": {"model": {"name": "net", "layers": 5}, "state_dict": STATE_OF_NET},
+    "no model but its settings": {
+        "model": {"name": "net", "layers": 5},
+        "state_dict": STATE_OF_NET,
+    },
     "BasicSR": {"params": STATE_OF_NET},
 }
 
@@ -223,9 +268,14 @@ def test_another_state_dict_beside_a_usual_key_is_named():
         state_of({"state_dict": STATE_OF_NET, "state_dict_ema": STATE_OF_NET})
 
 
-@pytest.mark.parametrize("checkpoint", [{"G": STATE_OF_NET, "D": STATE_OF_NET}, {"G": {}, "D": {"a": {}}}])
+@pytest.mark.parametrize(
+    "checkpoint", [{"G": STATE_OF_NET, "D": STATE_OF_NET}, {"G": {}, "D": {"a": {}}}]
+)
 def test_without_a_usual_key_the_error_lists_the_keys(checkpoint):
-    says = r"under the usual keys \(state_dict, .*\) but the keys G, D\. Choose one with --key NAME .*=NAME"
+    says = (
+        r"under the usual keys \(state_dict, .*\) but the keys G, D\. "
+        r"Choose one with --key NAME .*=NAME"
+    )
     with pytest.raises(ValueError, match=says):
         state_of(checkpoint | {"epoch": 3})
 
@@ -246,16 +296,22 @@ def test_the_converter_leaves_out_arrays_and_chooses_a_key_on_request(tmp_path):
     assert "no key 'E' but G, D. Choose" in call(*command, "--key", "runs/E", status=1).stderr
     warnings.filterwarnings("ignore", "Removed 'model.'|Entries that are ignored: criterion.weight")
     printed = call(*command, "--key", "runs/G", status=1).stderr
-    assert printed.endswith("not used: criterion.weight. --no-strict leaves out arrays that are not used.\n")
+    assert printed.endswith(
+        "not used: criterion.weight. --no-strict leaves out arrays that are not used.\n"
+    )
     call(*command, "--key", "runs/G", "--no-strict")
-    assert mx.array_equal(zoo.from_pretrained(tmp_path / "out").classifier.weight, model.classifier.weight)
+    assert mx.array_equal(
+        zoo.from_pretrained(tmp_path / "out").classifier.weight, model.classifier.weight
+    )
     del state["model.classifier.bias"]
     save_checkpoint(path, state)
     assert "missing: classifier.bias" in call(*command, "--no-strict", status=1).stderr
     encoder = {n.removeprefix("model."): value for n, value in state.items() if "encoder" in n}
     save_checkpoint(path, encoder)
     printed = call(*command, status=1).stderr
-    assert printed.endswith("Pass --config num_classes=VALUE, for example --config num_classes=12.\n")
+    assert printed.endswith(
+        "Pass --config num_classes=VALUE, for example --config num_classes=12.\n"
+    )
 
 
 def test_arguments_that_a_model_refuses():
@@ -264,16 +320,24 @@ def test_arguments_that_a_model_refuses():
     for refused, says in (
         (lambda: zoo.HypVINN(crop_position="left"), "crop_position"),
         (lambda: zoo.HypVINN(num_channels=13), "'num_channels' must be even"),
-        (lambda: zoo.HypVINN(27, 14, 80, "6"), "'num_filters_interpol': Input should be a valid integer"),
+        (
+            lambda: zoo.HypVINN(27, 14, 80, "6"),
+            "'num_filters_interpol': Input should be a valid integer",
+        ),
         (lambda: zoo.SegNet(2, (4, 6), (1, 2, 2)), "must have the same length, but got"),
         (lambda: vinn(x, [1.0, 1.0, 1.0]), "'scale_factor' must be positive: a number"),
         (lambda: vinn(x, [[1.0, float("nan")]]), "'scale_factor' must be positive"),
-        (lambda: zoo.SegNet(2).predict(np.zeros((3, 3, 3), np.uint8)), r"at least 8 pos.* \(1, 3, 3, 3\)"),
+        (
+            lambda: zoo.SegNet(2).predict(np.zeros((3, 3, 3), np.uint8)),
+            r"at least 8 pos.* \(1, 3, 3, 3\)",
+        ),
         (lambda: zoo.QuickNAT(pool=3).predict(np.zeros((3, 3), np.uint8)), "at least 31 positions"),
     ):
         with pytest.raises(ValueError, match=says):
             refused()
-    with pytest.raises(TypeError, match=r"^\[ENet\] missing .* 'num_classes', and got 'classes'; the arg"):
+    with pytest.raises(
+        TypeError, match=r"^\[ENet\] missing .* 'num_classes', and got 'classes'; the arg"
+    ):
         zoo.ENet(classes=3)
     with pytest.raises(ValueError, match="'weight_factor' must be two numbers, the same for"):
         hypvinn(mx.concatenate([pair, pair]), weight_factor=[[1, 0], [0, 1]])
@@ -283,11 +347,15 @@ def test_channels_first_inputs_are_named():
     for model_type in SMALL:
         model, x = small_model(model_type)
         kind, channels = type(model).__name__, x.shape[-1]
-        with pytest.raises(TypeError, match=r"must be arrays of MLX, but got ndarray: pass mx.array"):
+        with pytest.raises(
+            TypeError, match=r"must be arrays of MLX, but got ndarray: pass mx.array"
+        ):
             model(np.array(x))
         start = rf"^\[{kind}\] inputs must be \(N, .*, {channels}\), channels last, but got \("
         axes = ", ".join(map(str, [0, *range(2, x.ndim), 1]))
-        with pytest.raises(ValueError, match=rf"{start}.* channels first, pass x.transpose\({axes}\)"):
+        with pytest.raises(
+            ValueError, match=rf"{start}.* channels first, pass x.transpose\({axes}\)"
+        ):
             model(mx.moveaxis(x, -1, 1))
         for other in (x[0], mx.concatenate([x, x], axis=-1)):
             with pytest.raises(ValueError, match=rf"{start}\d+"):
@@ -369,7 +437,10 @@ def not_imported(monkeypatch) -> None:
 @pytest.mark.usefixtures("not_imported")
 def test_an_import_without_the_libraries_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    says = r'mlx_unpool_zoo needs safetensors, .* extra \[zoo\] .* pip install "mlx-unpool\[zoo.*\] @ git'
+    says = (
+        r"mlx_unpool_zoo needs safetensors, .* extra \[zoo\] .* "
+        r'pip install "mlx-unpool\[zoo.*\] @ git'
+    )
     for name in ("from_pretrained", "read_state"):
         with pytest.raises(ImportError, match=says):
             getattr(importlib.import_module("mlx_unpool_zoo"), name)

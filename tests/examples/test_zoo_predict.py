@@ -26,7 +26,8 @@ def test_a_prediction_has_the_size_of_the_image():
     padded = np.pad(PICTURE, [(0, 5), (0, 6), (0, 0)], mode="edge")
     expected = mx.argmax(model(mx.array(padded[None].astype(np.float32))), axis=-1)
     assert np.array_equal(classes, np.array(expected)[0, :43, :50])
-    for same in (PICTURE, PICTURE / 255, mx.array(PICTURE / 255), Image.fromarray(PICTURE).convert("RGBA")):
+    rgba = Image.fromarray(PICTURE).convert("RGBA")
+    for same in (PICTURE, PICTURE / 255, mx.array(PICTURE / 255), rgba):
         assert (model.predict(same) == classes).mean() > 0.99
     for batch in (np.stack([PICTURE] * 2), [PICTURE] * 2, [Image.fromarray(PICTURE)] * 2):
         assert np.array_equal(model.predict(batch), [classes, classes])
@@ -67,19 +68,25 @@ def test_the_input_is_normalised_and_has_the_type_of_the_model():
     inputs = np.array(segnet.preprocess(PICTURE))[0]
     assert np.allclose(inputs, (PICTURE / 255 - mean) / std, atol=1e-6)
     assert np.allclose(segnet.preprocess(PICTURE / 255)[0], inputs, atol=1e-5)
-    assert np.array_equal(quicknat.preprocess(np.full((4, 4), 255, np.uint8)), np.ones((1, 4, 4, 1)))
+    assert np.array_equal(
+        quicknat.preprocess(np.full((4, 4), 255, np.uint8)), np.ones((1, 4, 4, 1))
+    )
     quicknat.set_dtype(mx.bfloat16)
     assert quicknat.preprocess(np.zeros((4, 4))).dtype == mx.bfloat16
     assert small_model("enet")[0].preprocess(PICTURE).shape == (1, 48, 56, 3)
-    model, signal = zoo.SegNet(3, (4,), (1,), inputs=1, dims=1), np.random.default_rng(0).normal(size=50)
-    assert np.array_equal(model.preprocess(signal)[0, :, 0], signal.astype(np.float32))  # not scaled
-    assert (model.predict(signal).shape, model.predict(np.stack([signal] * 2)).shape) == ((50,), (2, 50))
+    model = zoo.SegNet(3, (4,), (1,), inputs=1, dims=1)
+    signal = np.random.default_rng(0).normal(size=50)
+    # not scaled
+    assert np.array_equal(model.preprocess(signal)[0, :, 0], signal.astype(np.float32))
+    assert model.predict(signal).shape == (50,)
+    assert model.predict(np.stack([signal] * 2)).shape == (2, 50)
 
 
 @pytest.mark.parametrize("kind", ["fastsurfer_cnn", "hypvinn", "quicknat"])
 def test_slices_of_a_volume_have_their_neighbours_as_channels(kind):
     model, x = small_model(kind)
-    volume = np.random.default_rng(1).integers(0, 256, (5, 32, 48, model.facts.modalities)).astype(np.uint8)
+    shape = 5, 32, 48, model.facts.modalities
+    volume = np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8)
     half = x.shape[-1] // model.facts.modalities // 2
     places = np.clip(np.arange(5)[:, None] + np.arange(-half, half + 1), 0, 4)
     parts = [np.moveaxis(volume[places, ..., n], 1, -1) for n in range(model.facts.modalities)]
@@ -95,7 +102,9 @@ GREY, CLEAR = (PICTURE[:32, :48, :1].repeat(n, axis=-1) for n in (3, 4))
 OPAQUE = np.concatenate([GREY, np.full((32, 48, 1), 255, np.uint8)], axis=-1)
 
 
-@pytest.mark.parametrize("kind", ["relaynet", "quicknat", "fastsurfer_cnn", "cerebnet", "fastsurfer_vinn"])
+@pytest.mark.parametrize(
+    "kind", ["relaynet", "quicknat", "fastsurfer_cnn", "cerebnet", "fastsurfer_vinn"]
+)
 def test_pictures_with_equal_channels_are_grey(kind):
     model, slices = small_model(kind)[0], np.stack([GREY[..., 0]] * 5)
     expected = model.preprocess(slices)
@@ -110,7 +119,10 @@ def test_pictures_with_equal_channels_are_grey(kind):
 @pytest.mark.parametrize("kind", ["relaynet", "quicknat", "fastsurfer_cnn", "hypvinn"])
 def test_colours_and_transparency_are_refused_by_networks_for_grey_scans(kind):
     model, coloured = small_model(kind)[0], PICTURE[:32, :48]
-    says = r"'images' must be grey, but got .* shape \(.*, [34]\)\. Pass values\[\.\.\., None\] if these are"
+    says = (
+        r"'images' must be grey, but got .* shape \(.*, [34]\)\. "
+        r"Pass values\[\.\.\., None\] if these are"
+    )
     for given in (coloured, CLEAR, np.stack([CLEAR] * 5), coloured / 255):
         with pytest.raises(ValueError, match=says):
             model.predict(given)
@@ -147,10 +159,14 @@ def test_images_that_are_refused():
     model = small_model("enet")[0]
     for says, images in BAD.items():
         says += r'.*\. Pass a Pillow image, or its .convert\("RGB"\).$'
-        with pytest.raises(ValueError, match=rf"^\[ENet\] 'images' must be .*H, W, 3.* but got .*{says}"):
+        with pytest.raises(
+            ValueError, match=rf"^\[ENet\] 'images' must be .*H, W, 3.* but got .*{says}"
+        ):
             model.predict(images)
     for images in ([PICTURE, PICTURE[:8]], []):
-        with pytest.raises(ValueError, match=r"^'images' must be one or more images of the same shape"):
+        with pytest.raises(
+            ValueError, match=r"^'images' must be one or more images of the same shape"
+        ):
             model.predict(images)
     grey = Image.fromarray(np.full((16, 24), 300, np.uint16))  # 65535 is white by default
     assert np.array_equal(model.predict(grey), model.predict(np.ones((16, 24, 3), np.uint8)))
@@ -179,7 +195,8 @@ def test_the_classes_of_the_authors():
         (zoo.FastSurferVINN, 79, {1: "Left-Cerebral-White-Matter", 78: "ctx-rh-superiorfrontal"}),
         (zoo.FastSurferCNN, 51, {1: "3rd-Ventricle", 50: "ctx-lh-insula"}),
         (zoo.CerebNet, 28, {0: "Unknown", 1: "Left_I_IV", 27: "Right_Corpus_Medullare"}),
-        (zoo.CerebNet, 17, {1: "I_IV", 4: "Vermis_VI", 12: "IX", 16: "Corpus_Medullare"}),  # sagittal
+        # sagittal
+        (zoo.CerebNet, 17, {1: "I_IV", 4: "Vermis_VI", 12: "IX", 16: "Corpus_Medullare"}),
     ):
         classes = model(count, num_filters=2).about.classes
         assert (len(classes), {n: classes[n]["name"] for n in names}) == (count, names)
@@ -202,7 +219,9 @@ def test_statistics_stay_frozen():
 def test_the_metrics_are_those_of_scikit_learn_and_scipy():
     random = np.random.default_rng(0)
     truth, prediction = random.integers(0, 5, (2, 3, 20, 30))
-    ignoring = np.where(random.random(truth.shape) < 0.2, random.choice([5, 255], truth.shape), truth)
+    ignoring = np.where(
+        random.random(truth.shape) < 0.2, random.choice([5, 255], truth.shape), truth
+    )
     flat = ignoring.ravel(), prediction.ravel()
     expected = sklearn.metrics.confusion_matrix(*flat, labels=range(5))
     counts = zoo.metrics.confusion_matrix(ignoring.astype(np.uint8), prediction, 5)
@@ -215,7 +234,10 @@ def test_the_metrics_are_those_of_scikit_learn_and_scipy():
     assert np.array_equal(zoo.metrics.dilated(mask, 2), grown)
     one, several = (zoo.metrics.boundary_f_score(truth[n], prediction[n], 0) for n in (0, slice(1)))
     assert 0 < one == several < 1
-    for wrong, says in ((prediction[:1], "must have the shape"), (prediction + 2, "must be 0 to 4")):
+    for wrong, says in (
+        (prediction[:1], "must have the shape"),
+        (prediction + 2, "must be 0 to 4"),
+    ):
         with pytest.raises(ValueError, match=f"'prediction' {says}"):
             zoo.metrics.confusion_matrix(truth, wrong, 5)
 
@@ -223,19 +245,23 @@ def test_the_metrics_are_those_of_scikit_learn_and_scipy():
 def test_void_and_outlines_near_it_do_not_count_in_the_metrics():
     truth = np.repeat([[0] * 9 + [1] * 3], 9, axis=0)
     plain, predictions = truth.copy(), np.stack([truth] * 3)
-    for count, prediction in enumerate(predictions, start=1):  # a line whose end is near void, or not
+    for count, prediction in enumerate(predictions, start=1):
+        # a line whose end is near void, or not
         prediction[3, 3 : 3 + count] = 1
     truth[3, 3] = 255
     same, near, far = (zoo.metrics.boundary_f_score(truth, row, 2) for row in predictions)
     assert same == near == 1 > far
-    assert zoo.metrics.boundary_f_score(np.where(truth == 255, truth, predictions[1]), plain, 2) == 1
+    assert (
+        zoo.metrics.boundary_f_score(np.where(truth == 255, truth, predictions[1]), plain, 2) == 1
+    )
 
 
 @pytest.mark.parametrize("shape", [(2, 79, 172, 16), (3, 5000, 4), (2, 3, 5, 4, 4), (6, 8)])
 @pytest.mark.parametrize("training", [True, False])
 def test_batch_norm_is_as_accurate_as_that_of_pytorch(shape, training):
     x = np.random.default_rng(0).normal(1, 2, shape).astype(np.float32)
-    norm, axes, wide = BatchNorm(shape[-1]).train(training), tuple(range(len(shape) - 1)), x.astype(float)
+    norm = BatchNorm(shape[-1]).train(training)
+    axes, wide = tuple(range(len(shape) - 1)), x.astype(float)
     normalised, mean, var = np.array(norm(mx.array(x))), wide.mean(axes), wide.var(axes)
     exact = (wide - mean) / np.sqrt(var + 1e-5) if training else wide / np.sqrt(1 + 1e-5)
     assert np.abs(normalised - exact).max() < 1.5e-6
@@ -244,6 +270,7 @@ def test_batch_norm_is_as_accurate_as_that_of_pytorch(shape, training):
         assert np.allclose(norm.running_mean, 0.1 * mean, rtol=1e-6, atol=1e-8)
         assert np.allclose(norm.running_var, 0.9 + 0.1 * var * count / (count - 1), rtol=1e-6)
     norm.set_dtype(mx.float16)
-    half = norm.train()(mx.array(100 * x).astype(mx.float16))  # the sum of the squares would overflow
+    # the sum of the squares would overflow
+    half = norm.train()(mx.array(100 * x).astype(mx.float16))
     assert half.dtype == mx.float16
     assert np.abs(np.array(half) - (wide - mean) / np.sqrt(var)).max() < 0.02

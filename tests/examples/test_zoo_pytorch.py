@@ -30,11 +30,13 @@ def test_a_whole_pickled_model_is_read_without_its_code(tmp_path, monkeypatch):
         patch.setitem(sys.modules, "authors", sys.modules[__name__])
         torch.save(model, names[0])
         torch.save({"epoch": 3, "model": model}, names[1])
-        # As PyTorch 0.3: plain parameters with requires_grad, volatile and hooks, and the source of layers.
+        # As PyTorch 0.3: plain parameters with requires_grad, volatile and hooks, and the
+        # source of layers.
         old = lambda self, _: (torch.nn.Parameter, (self.data,), (True, False, {}))
         patch.setattr(torch.nn.Parameter, "__reduce_ex__", old)
         torch.save(model, names[2], _use_new_zipfile_serialization=False)
-    names[2].write_bytes(names[2].read_bytes().replace(b"def forward", b"def FORWARD"))  # which has changed
+    # The source has changed.
+    names[2].write_bytes(names[2].read_bytes().replace(b"def forward", b"def FORWARD"))
     expected = model.state_dict()
     for path in names:
         state = read_state(path)
@@ -49,7 +51,9 @@ def test_nested_modules_and_expanded_tensors_take_neither_time_nor_memory(tmp_pa
         outer = torch.nn.Module()
         outer.a, outer.b, model = model, model, outer
     torch.save(model, path)
-    with pytest.raises(ValueError, match=r"large\.pth: the names in a model must have at most 10 million"):
+    with pytest.raises(
+        ValueError, match=r"large\.pth: the names in a model must have at most 10 million"
+    ):
         read_state(path)
     one, large = torch.zeros(1).half(), torch.zeros(10**6).half()
     for state in (
@@ -57,12 +61,16 @@ def test_nested_modules_and_expanded_tensors_take_neither_time_nor_memory(tmp_pa
         {f"a{n}": large.view(10, -1) for n in range(10**4)},
     ):
         torch.save(state, path)
-        with pytest.raises(ValueError, match=r": a\d* \(\d.* is expanded from a few stored elements"):
+        with pytest.raises(
+            ValueError, match=r": a\d* \(\d.* is expanded from a few stored elements"
+        ):
             read_state(path)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_a_torchscript_file_is_named(tmp_path):
     torch.jit.trace(torch.nn.Linear(2, 3), torch.zeros(1, 2)).save(tmp_path / "a.pth")
-    with pytest.raises(ValueError, match=r"a.pth: .*a TorchScript file.* torch.save\(model.state_dict"):
+    with pytest.raises(
+        ValueError, match=r"a.pth: .*a TorchScript file.* torch.save\(model.state_dict"
+    ):
         read_state(tmp_path / "a.pth")

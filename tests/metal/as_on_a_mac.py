@@ -4,9 +4,10 @@
     python tests/metal/as_on_a_mac.py examples/first_steps.py
     python tests/metal/as_on_a_mac.py --all                              what CI runs
 
-Processes that the program starts run in the same way. ``--all`` runs the core's tests, with the examples in
-docstrings and pages, fewer generated calls than on the CPU, then the first notebook, and every program that
-needs no arguments, in its smoke mode if it has one. The other notebooks train the models of these programs.
+Processes that the program starts run in the same way. ``--all`` runs the core's tests, with the
+examples in docstrings and pages, fewer generated calls than on the CPU, then the first notebook,
+and every program that needs no arguments, in its smoke mode if it has one. The other notebooks
+train the models of these programs.
 """
 
 import os
@@ -70,7 +71,8 @@ def run_all() -> int:
             name = " ".join(command[:4]).replace(f"{ROOT}/", "")
             print(f"== {name}", flush=True)
             start = time.monotonic()
-            fewer = {"FUZZ_EXAMPLES": "100"} if REFERENCE in command else {}  # each compiles kernels
+            # fewer, because each compiles kernels
+            fewer = {"FUZZ_EXAMPLES": "100"} if REFERENCE in command else {}
             done = subprocess.run([sys.executable, *command], cwd=ROOT, env=environment() | fewer)
             print(f"== {time.monotonic() - start:.0f} s, exit status {done.returncode}", flush=True)
             if done.returncode:

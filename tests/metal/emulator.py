@@ -1,6 +1,7 @@
-"""A Metal device emulated on the CPU: ``mx.fast.metal_kernel`` that runs its source through ``metal_host``.
+"""A Metal device emulated on the CPU.
 
-Inside ``Emulator().installed()`` the whole library uses its Metal backend, eagerly. Every memory access is
+Its ``mx.fast.metal_kernel`` runs the source through ``metal_host``. Inside
+``Emulator().installed()`` the whole library uses its Metal backend, eagerly. Every memory access is
 checked, and a launch with a failure raises an AssertionError.
 """
 
@@ -22,7 +23,7 @@ from mlx_unpool import _backends
 from mlx_unpool._backends import gpu
 
 _metal_kernel = mx.fast.metal_kernel
-# "emulated"; "flushing", the same with 32-bit subnormal numbers flushed to zero as on Apple's GPUs; "metal".
+# "flushing" is "emulated" with 32-bit subnormal numbers flushed to zero, as on Apple's GPUs.
 DEVICES = [
     *(["emulated", "flushing"] if sys.platform == "linux" else []),
     *(["metal"] if mx.metal.is_available() else []),
@@ -73,8 +74,8 @@ def installed(backend: str, make_kernel: Callable[..., Any]) -> Iterator[None]:
 class Emulator:
     """Runs every launch, or only records it.
 
-    While MLX traces a function, its arrays have no values, so such launches are recorded only. ``mx.vmap``
-    calls the rule of a custom function later, with values; ``mx.compile`` does not.
+    While MLX traces a function, its arrays have no values, so such launches are recorded only.
+    ``mx.vmap`` calls the rule of a custom function later, with values; ``mx.compile`` does not.
     """
 
     edit: Callable[[str], str] = lambda source: source  # of each kernel's source
@@ -121,13 +122,15 @@ class Emulator:
 
     @property
     def dispatches(self) -> int:
-        """The number of kernels that MLX runs: launches, and a fill per output with an initial value."""
+        """The number of kernels that MLX runs: launches, and fills of initialised outputs."""
         return sum(1 if n.init_value is None else 1 + len(n.outputs) for n in self.launches)
 
     def traffic(self) -> Iterator[tuple[tuple[str, str], dict[str, int]]]:
         """What each launch read from or wrote to each buffer that is not in constant memory."""
         for launch, report in zip(self.launches, self.reports, strict=True):
-            yield from (each for each in report.traffic.items() if each[0][0] not in launch.constants)
+            yield from (
+                each for each in report.traffic.items() if each[0][0] not in launch.constants
+            )
 
     def problems(self) -> set[str]:
         """The kinds of failures of all launches."""
@@ -185,7 +188,7 @@ def known(arrays: list[mx.array]) -> bool:
 
 
 def compile_all(calls: Iterable[Callable[[], Any]], device: Emulator | None = None) -> list[Launch]:
-    """Compile the kernels of all calls together, which takes a fraction of the time of one by one."""
+    """Compile the kernels of all calls together: a fraction of the time of one by one."""
     if not metal_host.RUNS_HERE:
         return []  # tests on a real device run without
     launches = recorded(calls, device)

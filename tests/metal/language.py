@@ -2,10 +2,11 @@
 
 Apple's compiler runs on macOS only. These checks, each of which finds other mistakes, replace it:
 
-- ``OpenCL``: clang (package ziglang), C++17 for OpenCL, the origin of Metal's address spaces; no pointers to
-  functions, exceptions or virtual functions. Metal 4 (macOS 26) also uses C++17.
+- ``OpenCL``: clang (package ziglang), C++17 for OpenCL, the origin of Metal's address spaces; no
+  pointers to functions, exceptions or virtual functions. Metal 4 (macOS 26) also uses C++17.
 - ``pedantic``: g++, C++14; extensions of ISO C++ and promotions to double are errors.
-- ``words``: what Metal forbids and the compilers above accept, such as a pointer without an address space.
+- ``words``: what Metal forbids and the compilers above accept, such as a pointer without an address
+  space.
 - ``ASCII``: MLX decodes the source as ASCII, also the comments.
 """
 
@@ -34,9 +35,12 @@ WORDS = {
     r"\bgoto\b": "goto",
     r"\[\s*[&=]?\s*\]\s*\(": "lambda",
     r"\bnoexcept\b": "noexcept",
-    r"\bstruct \w+(?:<\w+>)? \{[^}]*\) (?:const )?\{": "member function",  # Metal 4.1 needs an address space
+    # Metal 4.1 needs an address space
+    r"\bstruct \w+(?:<\w+>)? \{[^}]*\) (?:const )?\{": "member function",
     r"\bstatic\s+(?!constexpr|const\s+constant|constant|inline)\w+\s+\w+\s*=": "static variable",
-    r"(?<![\w.])\d+\.\d*(?:[eE][-+]?\d+)?(?![\dfFhHeE]|bf)": "floating-point literal without a suffix",
+    r"(?<![\w.])\d+\.\d*(?:[eE][-+]?\d+)?(?![\dfFhHeE]|bf)": (
+        "floating-point literal without a suffix"
+    ),
 }
 SPACES = re.compile(r"\b(device|thread|constant|threadgroup)\b")
 
@@ -48,7 +52,8 @@ def complaints(launches: Sequence[Launch]) -> dict[str, list[str]]:
     """
     sources = [source for source, _ in metal_host.namespaces(launches)]
     text = '#include "mlx/backend/metal/kernels/utils.h"\n' + "\n".join(
-        f'namespace unit_{n} {{\n#line 1 "KERNEL{n}"\n{source}\n}}' for n, source in enumerate(sources)
+        f'namespace unit_{n} {{\n#line 1 "KERNEL{n}"\n{source}\n}}'
+        for n, source in enumerate(sources)
     )
     return {
         "OpenCL": _errors([sys.executable, "-m", "ziglang", "clang", *_OPENCL.split()], text),
@@ -68,7 +73,8 @@ def _errors(command: list[str], text: str) -> list[str]:
 
 def _words(text: str) -> list[str]:
     code = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
-    return [name for pattern, name in WORDS.items() if re.search(pattern, code)] + _without_space(code)
+    words = [name for pattern, name in WORDS.items() if re.search(pattern, code)]
+    return words + _without_space(code)
 
 
 def _without_space(code: str) -> list[str]:

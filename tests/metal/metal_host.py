@@ -1,9 +1,10 @@
 """Compiles the exact source of Metal kernels for the CPU, runs it and checks every memory access.
 
-MLX writes a kernel's full source when a call is traced for export, which needs no Metal (``launches_of``). It
-compiles as C++14 with a replacement for Apple's headers (``shim/``) and MLX's own Metal headers from the
-installed wheel. ``Run`` runs a launch in natural or shuffled order of threads and reports accesses out of
-bounds, conflicts between threads, unwritten output bytes, undefined behaviour and the 128-byte lines touched.
+MLX writes a kernel's full source when a call is traced for export, which needs no Metal
+(``launches_of``). It compiles as C++14 with a replacement for Apple's headers (``shim/``) and MLX's
+own Metal headers from the installed wheel. ``Run`` runs a launch in natural or shuffled order of
+threads and reports accesses out of bounds, conflicts between threads, unwritten output bytes,
+undefined behaviour and the 128-byte lines touched.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ ALIGNMENT = 16  # bytes: the widest load of a GPU
 CONSTANT_ALIGNMENT = 4  # bytes, of the start of a buffer in constant memory
 
 _SIGNATURE = re.compile(r"\[\[kernel\]\] void (\w+)\(\n(.*?)\) \{\n", re.DOTALL)
-_INSTANCE = re.compile(r'template \[\[host_name\("(\w+)"\)\]\] \[\[kernel\]\] (decltype\((\w+<[^>]*>)\) \3;)')
+_INSTANCE = re.compile(
+    r'template \[\[host_name\("(\w+)"\)\]\] \[\[kernel\]\] (decltype\((\w+<[^>]*>)\) \3;)'
+)
 _KERNEL = re.compile(r"^(?:template <[^>]*>\n)?\[\[kernel\]\] void ", re.MULTILINE)
 _PARAMETER = re.compile(
     r"^\s*(?P<type>.*?)(?P<reference>[*&]?)\s+(?P<name>\w+) "
@@ -68,7 +71,8 @@ class Launch:
     inputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
     outputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
     safe_math: bool = True  # whether the compiler must preserve comparisons such as v != v
-    optimised: bool = False  # how it is compiled here: counts of accesses need it, compiling takes longer
+    # how it is compiled here: counts of accesses need it, compiling takes longer
+    optimised: bool = False
 
     @functools.cached_property
     def parameters(self) -> list[dict[str, str]]:
@@ -161,11 +165,18 @@ def launches_of(function: Any, *arrays: mx.array) -> tuple[list[Launch], list[di
 
 @functools.cache
 def prelude() -> Path:
-    """The folder of MLX's Metal header ``utils.h``, without mathematics, with two edits that C++14 needs."""
+    """The folder of MLX's Metal header ``utils.h``, without mathematics.
+
+    It has two edits that C++14 needs.
+    """
     name = Path("mlx/backend/metal/kernels/utils.h")
     text = (MLX_INCLUDE / name).read_text().partition("inline float log1p(")[0]
-    text = text.replace("inline static constexpr constant complex_t", "static constexpr constant complex_t")
-    text = re.sub(r"constant const int64_t strides\[[23]\]", "constant const int64_t* strides", text)
+    text = text.replace(
+        "inline static constexpr constant complex_t", "static constexpr constant complex_t"
+    )
+    text = re.sub(
+        r"constant const int64_t strides\[[23]\]", "constant const int64_t* strides", text
+    )
     folder = CACHE / hashlib.sha256(text.encode()).hexdigest()[:16]
     _once(folder / name, lambda path: path.write_text(text))
     return folder
@@ -180,7 +191,8 @@ _FLAGS = ["-std=c++14", "-fPIC", "-Werror=overflow", "-fsanitize=thread,undefine
 _FLAGS += ["--param", "tsan-instrument-func-entry-exit=0"]
 # The check of every access implies these, which take an eighth of the compiler's time.
 _FLAGS += ["-fno-sanitize=vptr,null,pointer-overflow,object-size"]
-# Otherwise GCC 16 moves a load into the branch that needs its value, and other compilers count more bytes.
+# Otherwise GCC 16 moves a load into the branch that needs its value, and other compilers
+# count more bytes.
 _FLAGS += ["-fno-tree-sink"]
 _PER_UNIT = 128  # kernels per translation unit: a fifth of the time of one by one
 _functions: dict[tuple[str, bool], Any] = {}  # each runs the threads of a kernel
@@ -230,8 +242,8 @@ def _key(launch: Launch) -> str:
 def compile_launches(launches: Iterable[Launch]) -> None:
     """Compile and load the kernels of these launches.
 
-    Kernels that are not in the cache are compiled on all cores, several per translation unit. The cache has a
-    symbolic link for each kernel to the library that contains it.
+    Kernels that are not in the cache are compiled on all cores, several per translation unit. The
+    cache has a symbolic link for each kernel to the library that contains it.
     """
     missing = [a for a in launches if (a.text, a.optimised) not in _functions]
     wanted = {_key(launch): launch for launch in sorted(missing, key=lambda a: a.name)}
@@ -248,7 +260,8 @@ def compile_launches(launches: Iterable[Launch]) -> None:
 def namespaces(launches: Iterable[Launch]) -> list[tuple[str, list[Launch]]]:
     """The sources of many kernels as C++ namespaces, each with its kernels.
 
-    Kernels with the same header share a namespace: one copy of the header compiles in a fraction of the time.
+    Kernels with the same header share a namespace: one copy of the header compiles in a fraction of
+    the time.
     """
     groups: dict[tuple[str, int], list[Launch]] = {}
     names: Counter[tuple[str, str]] = Counter()
@@ -328,7 +341,8 @@ def _fresh() -> int:
 def offset_of(x: mx.array) -> int:
     """The number of bytes between a fully aligned address and this array, as a kernel receives it.
 
-    MLX passes a row-contiguous array without a copy, wherever it begins in another array. It copies others.
+    MLX passes a row-contiguous array without a copy, wherever it begins in another array. It copies
+    others.
     """
     if x.size == 0 or not (view := _memory(x)).flags.c_contiguous:
         return 0
@@ -359,11 +373,13 @@ def _pointer(x: np.ndarray) -> ctypes.c_void_p:
 class Run:
     """A context in which the buffers of a launch are in memory and its threads can run."""
 
-    def __init__(self, launch: Launch, arrays: Sequence[mx.array | None], shift: int | None = 0) -> None:
+    def __init__(
+        self, launch: Launch, arrays: Sequence[mx.array | None], shift: int | None = 0
+    ) -> None:
         """``arrays``: the inputs; None stands for zeros that take no memory.
 
-        ``shift``: how many elements after a fully aligned address each input begins; None for the offset of
-        the array itself.
+        ``shift``: how many elements after a fully aligned address each input begins; None for the
+        offset of the array itself.
         """
         compile_launches([launch])
         self.launch = launch
@@ -394,20 +410,29 @@ class Run:
         self.starts.append(base + offset)
 
     def walk(
-        self, order: Sequence[int] | None, track: bool = True, count: bool = False, flush: bool = False
+        self,
+        order: Sequence[int] | None,
+        track: bool = True,
+        count: bool = False,
+        flush: bool = False,
     ) -> Report:
-        """Run threads and report what they did. ``order``: their numbers; None for all, in natural order.
+        """Run threads and report what they did.
 
-        ``track`` checks for races and unwritten outputs, ``count`` counts the lines touched, ``flush`` treats
-        32-bit subnormal numbers as zero, as Apple's GPUs do.
+        ``order`` contains their numbers; None runs all of them, in natural order.
+        ``track`` checks for races and unwritten outputs, ``count`` counts the lines touched,
+        ``flush`` treats 32-bit subnormal numbers as zero, as Apple's GPUs do.
         """
         number = len(self.sizes)
         role = 1 if self.launch.init_value is None else 2
         roles = bytes(0 if n < self.input_count else role for n in range(number))
         starts, sizes = np.array(self.starts, np.uint64), np.array(self.sizes, np.uint64)
         switches = int(track), int(count), int(flush)
-        tracer().trace_begin(ctypes.c_uint64(number), _pointer(starts), _pointer(sizes), roles, *switches)
-        grid, group = (np.array(axes, np.uint32) for axes in (self.launch.grid, self.launch.threadgroup))
+        tracer().trace_begin(
+            ctypes.c_uint64(number), _pointer(starts), _pointer(sizes), roles, *switches
+        )
+        grid, group = (
+            np.array(axes, np.uint32) for axes in (self.launch.grid, self.launch.threadgroup)
+        )
         if order is None:  # threadgroup by threadgroup
             at = np.unravel_index(np.arange(self.launch.threads), self.launch.grid[::-1])
             groups = [axis // n for axis, n in zip(at, self.launch.threadgroup[::-1])]

@@ -1,8 +1,8 @@
 """Inputs: numbers of all bit patterns, then arrays that begin anywhere.
 
-Comparisons are right also on a device that flushes subnormal numbers to zero. Apple's GPUs flush those of
-32-bit floats (and so of bfloat16, which is widened) but not of float16. The expected results are computed in
-float64, which represents all these numbers exactly.
+Comparisons are right also on a device that flushes subnormal numbers to zero. Apple's GPUs flush
+those of 32-bit floats (and so of bfloat16, which is widened) but not of float16. The expected
+results are computed in float64, which represents all these numbers exactly.
 """
 
 import mlx.core as mx
@@ -18,15 +18,18 @@ FORMATS = {mx.float16: (np.uint16, 10), mx.bfloat16: (np.uint16, 7), mx.float32:
 
 
 def pairs(dtype: mx.Dtype) -> np.ndarray:
-    """Pairs of patterns, (2, n): each with a neighbour and a random one, every eleventh with each limit.
+    """Pairs of patterns, (2, n).
 
-    All patterns of a 16-bit dtype; for float32 all exponents, both signs and seven mantissas. The limits are
-    zero, subnormal numbers and their neighbours, one, infinity and NaN, of both signs.
+    Each is paired with a neighbour and with a random one, every eleventh with each limit.
+
+    All patterns of a 16-bit dtype; for float32 all exponents, both signs and seven mantissas. The
+    limits are zero, subnormal numbers and their neighbours, one, infinity and NaN, of both signs.
     """
     word, at = FORMATS[dtype]
     sign = 1 << (8 * dtype.size - 1)
     infinity = sign - (1 << at)
-    positive = [0, 1, (1 << at) - 1, 1 << at, infinity // 2 >> at << at, infinity - 1, infinity, infinity + 1]
+    positive = [0, 1, (1 << at) - 1, 1 << at, infinity // 2 >> at << at]
+    positive += [infinity - 1, infinity, infinity + 1]
     limits = np.array([*positive, *(p | sign for p in positive)], word)
     every = np.arange(1 << 16, dtype=word)
     if dtype == mx.float32:
@@ -46,7 +49,7 @@ def exact(words: np.ndarray, dtype: mx.Dtype) -> np.ndarray:
 
 
 def second_wins(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Whether the second number is the maximum: of equal numbers the first wins, of NaNs the last."""
+    """Whether the second number is the maximum: of equal numbers the first, of NaNs the last."""
     return np.isnan(second) | (second > first)
 
 
@@ -84,9 +87,10 @@ def test_the_flushing_device_flushes_32_bit_numbers_only(name):
 
 # ---- arrays that begin anywhere
 #
-# MLX passes a row-contiguous array to a kernel without a copy, so ``x[1:]`` begins at any element. The
-# emulated device gives its inputs the same alignment and reports loads that need a larger one, also in the
-# calls of test_metal_parity.py. MLX passes arrays of fewer than 8 elements in constant memory.
+# MLX passes a row-contiguous array to a kernel without a copy, so ``x[1:]`` begins at any element.
+# The emulated device gives its inputs the same alignment and reports loads that need a larger one,
+# also in the calls of test_metal_parity.py. MLX passes arrays of fewer than 8 elements in
+# constant memory.
 
 
 def part(x: mx.array, first: int) -> mx.array:
@@ -98,7 +102,8 @@ def part(x: mx.array, first: int) -> mx.array:
 
 @pytest.mark.parametrize("name", DEVICES)
 @pytest.mark.parametrize("shape", [(1, 1, 3, 1), (1, 1, 7, 1), (1, 2, 1, 3), (2, 6, 7, 4)], ids=str)
-@pytest.mark.parametrize("dtype", [mx.int8, mx.float16, mx.float32, mx.int64], ids=str)  # of every size
+# dtypes of every size
+@pytest.mark.parametrize("dtype", [mx.int8, mx.float16, mx.float32, mx.int64], ids=str)
 def test_views_give_the_same_results_as_copies(dtype, shape, name):
     x = mx.array(np.random.default_rng(0).integers(-9, 9, shape)).astype(dtype)
     mx.eval(x)
@@ -121,5 +126,7 @@ def test_an_input_in_constant_memory_must_be_4_byte_aligned():
     for size, first in ((7, 4), (8, 1)):  # 8 elements are not in constant memory
         x = part(mx.arange(size).astype(mx.int8), first)
         assert mx.array_equal(evaluated(lambda x=x: call(x), "emulated"), x)
-    with pytest.raises(AssertionError, match="constant input that is not 4-byte aligned: x, byte 1"):
+    with pytest.raises(
+        AssertionError, match="constant input that is not 4-byte aligned: x, byte 1"
+    ):
         evaluated(lambda: call(part(mx.arange(7).astype(mx.int8), 1)), "emulated")

@@ -1,4 +1,7 @@
-"""The kernels are valid Metal as far as ``language.py`` can tell, and it finds mistakes in small kernels."""
+"""The kernels are valid Metal as far as ``language.py`` can tell.
+
+It finds mistakes in small kernels.
+"""
 
 import re
 
@@ -50,19 +53,30 @@ GOOD = {
     "a helper on thread memory": (FROM_THREAD, ON_THREAD),
     "a helper on rows in thread memory": (FROM_ROWS, ON_ROWS),
     "bfloat made explicitly": ("float v = float(x[n]) * 2.0f; out[n] = T(v);", "", BFLOAT),
-    "a table in constant memory": ("out[n] = T(table[n % 2u]);", "constant constexpr float table[2] = {};\n"),
+    "a table in constant memory": (
+        "out[n] = T(table[n % 2u]);",
+        "constant constexpr float table[2] = {};\n",
+    ),
 }
 # The only check that finds the mistake. What several compilers reject is not listed.
 BAD = {
     "a pointer without address space": ("words", "const T* p = x + n; out[n] = *p;"),
-    "structured binding": ("pedantic", "P p; auto [a, b] = p; out[n] = T(a);", "struct P { int a, b; };\n"),
+    "structured binding": (
+        "pedantic",
+        "P p; auto [a, b] = p; out[n] = T(a);",
+        "struct P { int a, b; };\n",
+    ),
     "device memory for a thread pointer": ("OpenCL", FROM_DEVICE, ON_THREAD),
     "a parameter without address space": ("words", FROM_THREAD, ON_NOTHING),
     "a pointer to rows without address space": ("words", FROM_ROWS, ON_ROWS.replace("thread ", "")),
     "a local reference without address space": ("words", "T v = x[n]; T& r = v; out[n] = r;"),
     "a mutable variable at program scope": ("words", "out[n] = x[n] + T(N0++);", "int N0 = 3;\n"),
     "a bool that counts": ("OpenCL", "bool b = false; b++; out[n] = T(b);"),
-    "a member function": ("words", "B b; out[n] = T(b.f());", "struct B { int f() { return 1; } };\n"),
+    "a member function": (
+        "words",
+        "B b; out[n] = T(b.f());",
+        "struct B { int f() { return 1; } };\n",
+    ),
     "float to bfloat": ("pedantic", "float v = float(x[n]) * 2.0f; out[n] = v;", "", BFLOAT),
     "double": ("words", "double d = x[n]; out[n] = T(d);"),
     "long long": ("words", "long long d = n; out[d] = x[n];"),
@@ -75,7 +89,9 @@ BAD = {
 }
 
 
-def launch_small(name: str, body: str, header: str = "", dtype: mx.Dtype = mx.float16) -> list[mx.array]:
+def launch_small(
+    name: str, body: str, header: str = "", dtype: mx.Dtype = mx.float16
+) -> list[mx.array]:
     inputs = {"x": mx.zeros((64,), dtype), "s": mx.zeros((3,), mx.int32)}
     header = f"// {name}\n{header}"  # so that each kernel has its own namespace
     template = [("T", dtype), ("K", 3)]

@@ -1,6 +1,7 @@
-"""At the largest sizes no product overflows its type, accesses are in bounds and the last results right.
+"""At the largest sizes no product overflows and no access is out of bounds.
 
-Arrays are as large as MLX allows. Only what the first, middle and last threads read or write takes memory.
+The last results are also right. Arrays are as large as MLX allows. Only what the first, middle and
+last threads read or write takes memory.
 """
 
 import dataclasses
@@ -20,7 +21,8 @@ from mlx_unpool.adaptive import adaptive_geometry
 from mlx_unpool.fractional import FractionalGeometry
 
 SMALL = 2**18  # elements of arrays whose contents matter
-Key = tuple[int, mx.Dtype]  # the number of elements of an array, which no reshape changes, and its dtype
+# The number of elements of an array, which no reshape changes, and its dtype
+Key = tuple[int, mx.Dtype]
 
 
 def key_of(x: mx.array) -> Key:
@@ -28,15 +30,19 @@ def key_of(x: mx.array) -> Key:
 
 
 class Ends(emulator.Emulator):
-    """Runs some threads of every launch. Large arrays contain zeros, except the last elements in ``ends``.
+    """Runs some threads of every launch.
 
-    Results are zeros unless there are ``ends`` or ``keep`` is true.
+    Large arrays contain zeros, except the last elements in ``ends``. Results are zeros unless there
+    are ``ends`` or ``keep`` is true.
     """
 
-    def __init__(self, ends: dict[Key, list[float]] | None = None, keep: bool = False, **options) -> None:
+    def __init__(
+        self, ends: dict[Key, list[float]] | None = None, keep: bool = False, **options
+    ) -> None:
         super().__init__(**options)
         self.ends, self.keep = ends or {}, keep or bool(ends)
-        # Other indices than the last ones are 0, in which the first windows would be outside their windows.
+        # Other indices than the last ones are 0, in which the first windows would be outside
+        # their windows.
         self.threads = (-4, -3, -2, -1) if ends else (0, 1, None, -2, -1)
 
     def answer(self, launch: metal_host.Launch, inputs: list[mx.array]) -> list[mx.array]:
@@ -50,7 +56,9 @@ class Ends(emulator.Emulator):
         if large:  # filling takes memory
             launch = dataclasses.replace(launch, init_value=None)
         end = launch.threads
-        order = {end // 2 if n is None else n % end for n in self.threads if n is None or -end <= n < end}
+        order = {
+            end // 2 if n is None else n % end for n in self.threads if n is None or -end <= n < end
+        }
         with metal_host.Run(launch, arrays) as running:
             for number, x in zip(launch.array_numbers, inputs):
                 if x.size > SMALL and key_of(x) in self.ends:
@@ -77,7 +85,8 @@ def adaptive_sums(length: int) -> Callable[[], object]:
 def fractional_values(batch: int, count: int, channels: int) -> Callable[[], object]:
     """Fractional pooling of one axis, with a table of windows that is not computed."""
     g = FractionalGeometry((1, 1, count + 9), (1, 1, count), (1, 1, 2), (None,) * 3)
-    x, bounds = huge((batch, *g.size, channels), mx.int8), huge((batch, count + 2, 2, channels), mx.int32)
+    x = huge((batch, *g.size, channels), mx.int8)
+    bounds = huge((batch, count + 2, 2, channels), mx.int32)
     return lambda: _backends.get("metal").pool((x, bounds), g, mx.int32)
 
 
@@ -143,11 +152,13 @@ CALLS: dict[str, Callable[[], object]] = {
     ),
     "bit sets of many channels": bit_sets,
     "more pooled values than positions": lambda: mlx_unpool.max_unpool2d(
-        huge((1, 2**15, 2**15, 3), mx.int8), huge((1, 2**15, 2**15, 3), mx.int32), None, output_size=4
+        *(huge((1, 2**15, 2**15, 3), dtype) for dtype in (mx.int8, mx.int32)), None, output_size=4
     ),
 }
 
-# ---- the last results of each primitive on arrays of more than 2^31 elements, or on planes of 2^31 positions
+# ---- the last results of each primitive
+#
+# Arrays have more than 2^31 elements, or planes 2^31 positions.
 
 metal = _backends.get("metal")
 
@@ -164,7 +175,7 @@ def windows(size: tuple[int, int]) -> WindowGeometry:
 
 
 def own_indices(g: WindowGeometry, channels: int) -> list[int]:
-    """The first positions of the last four windows, but the last position for the last pooled value."""
+    """The first positions of the last four windows; the last position for the last pooled value."""
     _, height, width = g.size
     starts = [(height - 2) * width + column for column in range(width - 8, width, 2)]
     return [*[start for start in starts for _ in range(channels)][:-1], height * width - 1]
@@ -188,7 +199,9 @@ RESULTS = [  # primitive, rule, geometry, dtypes of values and indices, the last
 ]
 
 
-def call_of(primitive: str, rule: str, g: Geometry, dtype: mx.Dtype, index_dtype: mx.Dtype, *_: object):
+def call_of(
+    primitive: str, rule: str, g: Geometry, dtype: mx.Dtype, index_dtype: mx.Dtype, *_: object
+):
     """A call, its source, its target and its indices."""
     full, pooled, indices = arrays_of(g, 2 if dtype == mx.float16 else 1, dtype, index_dtype)
     if primitive == "pool":
@@ -213,18 +226,24 @@ def test_no_access_out_of_bounds_and_no_overflow(name):
 
 
 ONE = mx.ones((1,) * 5)
-LARGEST_WINDOW = (END, END, 3), 1, ((0, END - 1), (0, END - 1), 1)  # 2^63.6 elements, of which one is inside
+# 2^63.6 elements, of which one is inside
+LARGEST_WINDOW = (END, END, 3), 1, ((0, END - 1), (0, END - 1), 1)
 largest_pool = lambda x: mlx_unpool.max_pool3d(x, (END, END, 3), 1, ((END - 1, 0), (END - 1, 0), 1))
 in_window = lambda x: mlx_unpool.max_unpool3d(x, mx.ones(x.shape, mx.uint16), *LARGEST_WINDOW)
 far_padding = lambda x: mlx_unpool.max_pool1d(x, 3, 8, ((2**31 - 2, 0),), dilation=2**30 + 1)
+AFTER = (2, 1, 1), (17, 1, 1), (2**19, 0, 0)
 after_window = lambda x: mlx_unpool.max_unpool3d(
-    x, mx.full(x.shape, 65535, mx.uint16), (2, 1, 1), (17, 1, 1), (2**19, 0, 0), dilation=(2**20, 1, 1)
+    x, mx.full(x.shape, 65535, mx.uint16), *AFTER, dilation=(2**20, 1, 1)
 )
 PARAMETERS = {  # a function, its argument, and the gradient of the sum of the result
     "the largest window": (largest_pool, ONE, [1]),
     "an offset in the largest window": (in_window, ONE, [1]),
     "an offset after the window": (after_window, ONE, [0]),
-    "padding and tile": (far_padding, mx.arange(17.0)[None, :, None], [n in (4, 12) for n in range(17)]),
+    "padding and tile": (
+        far_padding,
+        mx.arange(17.0)[None, :, None],
+        [n in (4, 12) for n in range(17)],
+    ),
 }
 
 
@@ -232,7 +251,9 @@ PARAMETERS = {  # a function, its argument, and the gradient of the sum of the r
 @pytest.mark.parametrize("call", PARAMETERS)
 def test_results_of_the_largest_parameters(call, name):
     function, x, expected = PARAMETERS[call]
-    values, gradient = emulator.evaluated(lambda: mx.value_and_grad(lambda x: function(x).sum())(x), name)
+    values, gradient = emulator.evaluated(
+        lambda: mx.value_and_grad(lambda x: function(x).sum())(x), name
+    )
     assert gradient.reshape(-1).tolist() == expected
     assert values.item() == (mx.array(expected) * x.reshape(-1)).sum().item()
 
@@ -260,7 +281,9 @@ def test_bit_sets_of_the_largest_planes_and_of_many_channels(primitive):
         full, values, indices = arrays_of(g, channels, mx.int8, mx.int32)
         device = Ends(keep=True)
         with device.installed():
-            getattr(metal, primitive)(values if primitive == "scatter" else full, indices, g, "last")
+            getattr(metal, primitive)(
+                values if primitive == "scatter" else full, indices, g, "last"
+            )
         assert len(device.launches) == 3
         assert not device.problems()
 

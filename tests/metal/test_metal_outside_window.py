@@ -1,4 +1,7 @@
-"""Work grows linearly with the pooled values, forwards and backwards, wherever flat indices come from."""
+"""Work grows linearly with the pooled values, forwards and backwards.
+
+This is true wherever flat indices come from.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,7 +17,8 @@ from support.kernel_cases import CASES
 
 import mlx_unpool
 
-# Indices of `count` pooled values in a plane of rows of `width` positions, as functions of their numbers n.
+# Indices of `count` pooled values in a plane of rows of `width` positions, as functions
+# of their numbers n.
 KINDS: dict[str, Callable[[np.ndarray, int, int], np.ndarray]] = {
     "own window": lambda n, count, width: 2 * (n // (width // 2)) * width + 2 * (n % (width // 2)),
     "one position": lambda n, count, width: np.full_like(n, count + 1),
@@ -33,7 +37,9 @@ def bytes_accessed(kind: str, side: int, backward: bool) -> int:
     values = mx.random.normal(indices.shape, key=mx.random.key(0))
     full = mx.random.normal((1, 2 * side, 2 * side, 1), key=mx.random.key(1))
     unpool = lambda v: mlx_unpool.max_unpool2d(v, indices, 2)
-    device = emulator.counted(lambda: mx.vjp(unpool, [values], [full])[1] if backward else unpool(values))
+    device = emulator.counted(
+        lambda: mx.vjp(unpool, [values], [full])[1] if backward else unpool(values)
+    )
     return sum(t["bytes"] for report in device.reports for t in report.traffic.values())
 
 
@@ -42,12 +48,16 @@ def bytes_accessed(kind: str, side: int, backward: bool) -> int:
 def test_work_grows_linearly_with_the_pooled_values(kind, backward):
     small, large = (bytes_accessed(kind, side, backward) for side in (16, 32))
     assert large <= 6.5 * small
-    assert large <= (1 + backward) * 40 * 4 * 32 * 32 * 4  # a few accesses for each output of each pass
+    # a few accesses for each output of each pass
+    assert large <= (1 + backward) * 40 * 4 * 32 * 32 * 4
 
 
 @dataclass
 class Kept(emulator.Emulator):
-    """Keeps the outputs of the kernels that find indices outside their windows: initialised with zeros."""
+    """Keeps the outputs of the kernels that find indices outside their windows.
+
+    These are the outputs that are initialised with zeros.
+    """
 
     def run(self, launch: metal_host.Launch, inputs: list[mx.array]) -> list[mx.array]:
         outputs = super().run(launch, inputs)

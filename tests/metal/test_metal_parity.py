@@ -1,7 +1,7 @@
 """Metal kernels give the same bits as the CPU backend, in any order of threads.
 
-Every memory access of every launch is checked. All tests also run on an emulated device that flushes 32-bit
-subnormal numbers, as Apple's GPUs do, and on a real Metal device if there is one.
+Every memory access of every launch is checked. All tests also run on an emulated device that
+flushes 32-bit subnormal numbers, as Apple's GPUs do, and on a real Metal device if there is one.
 """
 
 import emulator
@@ -32,7 +32,8 @@ def test_every_function_and_derivative_agrees_with_the_cpu(number, name_of_call,
         assert_same_bits(evaluated(call, name, shuffle=number, shift=1 + number % 7), expected)
 
 
-# dtype, pool, cotangents of windows that share a position, and their sum, which the dtype itself rounds.
+# dtype, pool, cotangents of windows that share a position, and their sum, which the
+# dtype itself rounds.
 POOLS = {
     "max_pool2d": lambda x: mlx_unpool.max_pool2d(x, 2, 1),
     "adaptive_max_pool2d": lambda x: mlx_unpool.adaptive_max_pool2d(x, 2),

@@ -1,4 +1,7 @@
-"""The emulated device notices each kind of failure and mistakes in kernels; surplus threads do nothing."""
+"""The emulated device notices each kind of failure and mistakes in kernels.
+
+Surplus threads do nothing.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -28,7 +31,9 @@ FAILURES = {
 def small_kernel(body: str) -> None:
     atomic = "atomic" in body
     options = {"init_value": 0, "atomic": True} if atomic else {}
-    emulator.run_source(body, {"x": mx.arange(8.0)}, {"out": mx.uint32 if atomic else mx.float32}, **options)
+    emulator.run_source(
+        body, {"x": mx.arange(8.0)}, {"out": mx.uint32 if atomic else mx.float32}, **options
+    )
 
 
 @pytest.mark.parametrize("shuffle", [None, 5])
@@ -71,15 +76,21 @@ CALLS: dict[str, Callable[[], mx.array]] = {
     "unpool window": lambda: unpool(WINDOW),
     "unpool outside": lambda: unpool(OUTSIDE),
     "unpool any": lambda: unpool(OUTSIDE, (None,)),
-    "vjp outside": lambda: mx.vjp(lambda values: unpool(OUTSIDE, values=values), [VALUES], [X])[1][0],
+    "vjp outside": lambda: mx.vjp(lambda v: unpool(OUTSIDE, values=v), [VALUES], [X])[1][0],
 }
-# Planted mistakes: the file of a kernel, a call that runs it, a piece of its source and the replacement.
+# Planted mistakes: the file of a kernel, a call that runs it, a piece of its source
+# and the replacement.
 MISTAKES = [
     ("pool", "pool", "* OW + at.w) * C", "* OW + at.w / 2) * C"),
     ("pool_any", "global ties", "kh = h.first + N(nh)", "kh = h.first + N(nh) + 1"),
     ("pool_any", "adaptive", "image + OD + at.h", "image + at.h"),
     ("pool_chunks", "global ties", "index < best[v].index)", "index > best[v].index)"),
-    ("scatter", "unpool window", "inside(od, oh, ow, OD, OH, OW)", "inside(od, oh, ow, OD, OH + 1, OW)"),
+    (
+        "scatter",
+        "unpool window",
+        "inside(od, oh, ow, OD, OH, OW)",
+        "inside(od, oh, ow, OD, OH + 1, OW)",
+    ),
     ("scatter", "unpool outside", "outside_window[", "false && outside_window["),
     ("scatter_regions", "adaptive vjp", "oh = h.first", "oh = h.first + 1"),
     ("gather", "vjp outside", "index[v] < (FLAT ? elements", "index[v] <= (FLAT ? N(2147483647)"),

@@ -1,4 +1,4 @@
-"""The memory traffic of the kernels, counted in lines of memory, and the stored results of benchmarks."""
+"""The memory traffic of the kernels, in lines of memory, and the stored results of benchmarks."""
 
 import re
 from collections.abc import Callable
@@ -77,10 +77,14 @@ def test_groups_of_threads_share_the_lines_of_rows(primitive):
 
 @pytest.mark.parametrize("window", [(2, 2), (3, 2, 1)])
 @pytest.mark.parametrize(("index_format", "forward", "both"), [("window", 1, 2), ("flat", 5, 10)])
-def test_unpooling_flat_indices_takes_three_kernels_and_two_fills(index_format, forward, both, window):
+def test_unpooling_flat_indices_takes_three_kernels_and_two_fills(
+    index_format, forward, both, window
+):
     """The default format has five times as many kernels as window indices, also in the gradient."""
     x, options = mx.zeros((1, 8, 8, 4)), {"return_indices": True, "index_format": index_format}
-    values, indices = emulator.evaluated(lambda: mlx_unpool.max_pool2d(x, *window, **options), "cpu")
+    values, indices = emulator.evaluated(
+        lambda: mlx_unpool.max_pool2d(x, *window, **options), "cpu"
+    )
     unpool = lambda v: mlx_unpool.max_unpool2d(v, indices, *window, output_size=(8, 8))
     assert emulator.counted(lambda: unpool(values)).dispatches == forward
     assert emulator.counted(lambda: mx.vjp(unpool, [values], [x])).dispatches == both
@@ -117,19 +121,22 @@ def test_inference_writes_values_and_a_single_index(name):
 
 
 def test_images_share_the_bounds_of_adaptive_windows():
-    call = lambda: mlx_unpool.adaptive_max_pool1d(mx.zeros((8, 16, 300)), 200, data_format="channels_first")
+    call = lambda: mlx_unpool.adaptive_max_pool1d(
+        mx.zeros((8, 16, 300)), 200, data_format="channels_first"
+    )
     (launch,) = emulator.recorded([call])
     assert sum(np.prod(shape) for shape, _ in launch.inputs[1:]) < 2 * 202 + 20
 
 
-# ---- dilation: the bytes read grow with the elements of windows, not with the distance between them
+# ---- dilation: the bytes read grow with the elements of windows, not with their distance
 
 
 def read(kernel: int, dilation: int, index_format: str, backward: bool, stride: int = 1) -> float:
     """The pooled values that are read for each output, each with its index."""
     window = {"kernel_size": kernel, "stride": stride, "dilation": dilation}
     size = 255 * stride + dilation * (kernel - 1) + 1
-    x, options = mx.random.normal((1, size, 1)), {"return_indices": True, "index_format": index_format}
+    x = mx.random.normal((1, size, 1))
+    options = {"return_indices": True, "index_format": index_format}
     pool = lambda x: mlx_unpool.max_pool1d(x, **window, **options)
     values, indices = emulator.evaluated(lambda: pool(x), "cpu")
     unpool = lambda: mlx_unpool.max_unpool1d(values, indices, **window, output_size=(size,))
@@ -158,7 +165,9 @@ def test_an_output_of_large_windows_reads_each_window_that_covers_it(index_forma
 # ---- the ten lines of plain MLX
 
 
-def call_and_arrays(call: str, pool: Any, unpool: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def call_and_arrays(
+    call: str, pool: Any, unpool: Any
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """A call of the table for these functions, and its arguments."""
     x = mx.random.normal((1, 56, 56, 64), key=mx.random.key(0))
     arguments = (x,)

@@ -10,7 +10,9 @@ from support.kernel_cases import SegNet
 import mlx_unpool
 from mlx_unpool import _backends
 
-CELLS = {"emulated": [cell for cell in transforms.cells() if cell[1] not in transforms.TRACED_ALONE]}
+CELLS = {
+    "emulated": [cell for cell in transforms.cells() if cell[1] not in transforms.TRACED_ALONE]
+}
 CELLS["metal"] = transforms.cells()
 
 
@@ -26,7 +28,9 @@ def compiled() -> None:
 NAMES = [name for name in emulator.DEVICES if name != "flushing"]
 
 
-@pytest.mark.parametrize(("name", "row", "column"), [(name, *cell) for name in NAMES for cell in CELLS[name]])
+@pytest.mark.parametrize(
+    ("name", "row", "column"), [(name, *cell) for name in NAMES for cell in CELLS[name]]
+)
 def test_a_cell_of_the_matrix(name, row, column):
     for case in transforms.ROWS[row]:
         expected = transforms.COLUMNS[column](case, True)
@@ -63,5 +67,7 @@ def test_an_exported_segnet_makes_the_same_launches_as_an_eager_one():
         got = model(x)
     assert mx.allclose(got, model(x), rtol=1e-4, atol=1e-5)
     assert exported
-    assert sorted(one.contents for one in exported) == sorted(one.contents for one in device.launches)
+    assert sorted(one.contents for one in exported) == sorted(
+        one.contents for one in device.launches
+    )
     assert not any(event.get("name") == "CustomTransforms" for event in events)

@@ -21,7 +21,7 @@ WINDOWS = {
 
 
 class Names(emulator.Emulator):
-    """Records what determines a kernel's source, because exporting the source itself takes minutes."""
+    """Records what determines a kernel's source; exporting the source itself takes minutes."""
 
     def _make(self, *, name: str, **_: Any) -> Callable[..., list[mx.array]]:
         def call(*, inputs: list[mx.array], template: list, **options: Any) -> list[mx.array]:
@@ -47,7 +47,9 @@ def planes(window: str, dtype: mx.Dtype, channels: int, count: int) -> Iterator[
             i = mx.zeros(values.shape, d)
             calls[d, "pool", ""] = lambda x=full, g=g, d=d: metal.pool((x,), g, d)
             for rule in ("last", "sum"):
-                calls[d, "scatter", rule] = lambda x=values, i=i, g=g, r=rule: metal.scatter(x, i, g, r)
+                calls[d, "scatter", rule] = lambda x=values, i=i, g=g, r=rule: metal.scatter(
+                    x, i, g, r
+                )
                 calls[d, "gather", rule] = lambda x=full, i=i, g=g, r=rule: metal.gather(x, i, g, r)
         yield calls
 

@@ -1,7 +1,8 @@
 // Checks every memory access of a kernel.
 //
-// Kernels are compiled with -fsanitize=thread,undefined and linked with this library instead of the sanitizers':
-// the compiler calls the functions below before every load and store and at undefined behaviour.
+// Kernels are compiled with -fsanitize=thread,undefined and linked with this library instead of the
+// sanitizers': the compiler calls the functions below before every load and store
+// and at undefined behaviour.
 #include <setjmp.h>
 #include <stdint.h>
 #include <sys/mman.h>
@@ -13,7 +14,8 @@
 typedef uint64_t u64;
 
 enum Kind : u64 { // FAILURES in metal_host.py has the names
-  OUT_OF_BOUNDS = 1, WRITE_TO_INPUT, SECOND_WRITE, READ_OF_OUTPUT, ATOMIC_AND_PLAIN, UNDEFINED_BEHAVIOUR
+  OUT_OF_BOUNDS = 1, WRITE_TO_INPUT, SECOND_WRITE, READ_OF_OUTPUT, ATOMIC_AND_PLAIN,
+  UNDEFINED_BEHAVIOUR
 };
 
 struct Failure {
@@ -78,7 +80,8 @@ static bool any_thread;
 static jmp_buf way_out;
 static uintptr_t stack_top; // the stack of a kernel is below
 static const u64 STACK = 1 << 20;
-// Buffer n starts at (FIRST_RANGE + n) * APART, so that an index out of bounds never reaches another buffer.
+// Buffer n starts at (FIRST_RANGE + n) * APART, so that an index out of bounds never reaches
+// another buffer.
 static const u64 APART = u64(1) << 40, FIRST_RANGE = 16;
 
 static void fail(Kind kind, u64 buffer, int64_t offset) {
@@ -94,8 +97,9 @@ static void fail_and_leave(Kind kind, u64 buffer, int64_t offset) {
   longjmp(way_out, 1); // before the access happens
 }
 
-// The rule that an access of one byte of an output breaks, or 0. Every byte is written once, or only by atomic
-// operations, and read by them alone, so that results do not depend on the order of threads.
+// The rule that an access of one byte of an output breaks, or 0. Every byte is written once, or
+// only by atomic operations, and read by them alone, so that results do not depend on the order
+// of threads.
 static u64 broken_rule(uint8_t& writer, bool write, bool atomic) {
   const uint8_t before = writer;
   if (atomic) {
@@ -118,7 +122,8 @@ static void access(void* pointer, u64 size, bool write, bool atomic = false) {
     return;
   }
   // The buffer in whose range the address is, or the first one.
-  const u64 range = ((at + APART / 2) / APART) - FIRST_RANGE, b = range < buffers.size() ? range : 0;
+  const u64 range = ((at + APART / 2) / APART) - FIRST_RANGE,
+            b = range < buffers.size() ? range : 0;
   Buffer& buffer = buffers[b];
   const int64_t offset = int64_t(at - buffer.start);
   if (offset < 0 || u64(offset) + size > buffer.size) {
@@ -151,7 +156,8 @@ void __tsan_init() {}
 void msl_atomic(void* pointer, u64 size) { access(pointer, size, true, true); }
 
 // The compiler calls one of these at undefined behaviour and then continues.
-#define UNDEFINED(name) void __ubsan_handle_##name() { if (active) { fail(UNDEFINED_BEHAVIOUR, 0, 0); } }
+#define UNDEFINED(name) \
+  void __ubsan_handle_##name() { if (active) { fail(UNDEFINED_BEHAVIOUR, 0, 0); } }
 UNDEFINED(add_overflow) UNDEFINED(sub_overflow) UNDEFINED(mul_overflow) UNDEFINED(negate_overflow)
 UNDEFINED(divrem_overflow) UNDEFINED(shift_out_of_bounds) UNDEFINED(out_of_bounds)
 UNDEFINED(load_invalid_value) UNDEFINED(pointer_overflow) UNDEFINED(float_cast_overflow)
@@ -181,9 +187,9 @@ void trace_thread(u64 thread, u64 simd_group, u64 group) {
 jmp_buf* trace_exit() { return &way_out; }
 void trace_leave() { active = false; }
 
-// Apple's GPUs flush 32-bit subnormal inputs and results of an instruction to zero. These processors have a mode
-// that does the same. 16-bit floats keep their subnormals in both: the compiler widens them by integer arithmetic
-// or by an instruction that ignores the mode.
+// Apple's GPUs flush 32-bit subnormal inputs and results of an instruction to zero. These
+// processors have a mode that does the same. 16-bit floats keep their subnormals in both: the
+// compiler widens them by integer arithmetic or by an instruction that ignores the mode.
 static void set_float_mode(bool of_the_kernel) {
   if (!flushing) {
     return;
@@ -221,7 +227,8 @@ void trace_free(void* start, u64 size) { munmap(start, size + 1); }
 
 // role: 0 an input, 1 an output, 2 an output that the host has filled.
 void trace_begin(
-    u64 number, void** starts, const u64* sizes, const uint8_t* role, int track, int count_lines, int flush) {
+    u64 number, void** starts, const u64* sizes, const uint8_t* role, int track, int count_lines,
+    int flush) {
   failures.clear();
   failure_count = 0;
   any_thread = false;
@@ -243,7 +250,8 @@ void trace_begin(
   }
 }
 
-// Returns the number of failures; stores the first ones, the traffic and the number of unwritten bytes per buffer.
+// Returns the number of failures; stores the first ones, the traffic and the number of unwritten
+// bytes per buffer.
 u64 trace_end(u64 room, Failure* first, Traffic* traffic, u64* unwritten) {
   for (size_t b = 0; b < buffers.size(); ++b) {
     Buffer& buffer = buffers[b];

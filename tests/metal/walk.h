@@ -1,5 +1,5 @@
-// Included after the kernels of a translation unit. Runs the threads of a grid one at a time, as Metal's
-// dispatchThreads does: threadgroups at the end of an axis may be smaller.
+// Included after the kernels of a translation unit. Runs the threads of a grid one at a time, as
+// Metal's dispatchThreads does: threadgroups at the end of an axis may be smaller.
 #pragma once
 #include <setjmp.h>
 #include <stdint.h>
@@ -16,10 +16,12 @@ extern "C" void trace_walked();
 typedef void (*ThreadFunction)(void** buffers, uint3 position);
 
 UNSEEN static void run_thread(
-    ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, uint64_t n) {
+    ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group,
+    uint64_t n) {
   const uint32_t x = n % grid[0], y = n / grid[0] % grid[1], z = n / grid[0] / grid[1];
   const uint32_t gx = x / group[0], gy = y / group[1], gz = z / group[2];
-  const uint32_t across = (grid[0] + group[0] - 1) / group[0], down = (grid[1] + group[1] - 1) / group[1];
+  const uint32_t across = (grid[0] + group[0] - 1) / group[0],
+                 down = (grid[1] + group[1] - 1) / group[1];
   // Threads of a smaller group are numbered by that group's own size.
   const uint32_t wide = grid[0] - gx * group[0] < group[0] ? grid[0] - gx * group[0] : group[0];
   const uint32_t high = grid[1] - gy * group[1] < group[1] ? grid[1] - gy * group[1] : group[1];
@@ -34,8 +36,8 @@ UNSEEN static void run_thread(
 
 // Runs the threads that `order` lists by their number in the grid (x fastest).
 UNSEEN static void walk(
-    ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group, const uint64_t* order,
-    uint64_t count) {
+    ThreadFunction function, void** buffers, const uint32_t* grid, const uint32_t* group,
+    const uint64_t* order, uint64_t count) {
   trace_walk(__builtin_frame_address(0));
   for (uint64_t i = 0; i < count; ++i) {
     run_thread(function, buffers, grid, group, order[i]);

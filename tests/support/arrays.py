@@ -1,4 +1,4 @@
-"""Generated calls: planes (P, *spatial), the arrays that callers pass for them, and the expected results."""
+"""Generated calls: planes (P, *spatial), the arrays callers pass for them, expected results."""
 
 import random
 from dataclasses import dataclass, replace
@@ -23,8 +23,8 @@ def to_numpy(x: mx.array) -> np.ndarray:
 def copies_bits(stream: mx.Stream | mx.DeviceType | None = None, has_indices: bool = True) -> bool:
     """Whether pools copy every bit of a value, so that tests can compare bits instead of numbers.
 
-    On a CPU they may choose another zero or NaN if they return no indices. The CPU of a Mac always does:
-    ``mx.maximum`` returns the second of two NaNs, and 0 for -0 and 0.
+    On a CPU they may choose another zero or NaN if they return no indices. The CPU of a Mac always
+    does: ``mx.maximum`` returns the second of two NaNs, and 0 for -0 and 0.
     """
     device = mx.default_device() if stream is None else getattr(stream, "device", stream)
     if getattr(device, "type", device) == mx.gpu:
@@ -109,13 +109,25 @@ class Case(Generated):
         return reference.pooled_size(self.pool, self.size)
 
     def max_pool(self, x: mx.array, index_format: str = "flat", return_indices: bool = True):
-        options = {"return_indices": return_indices, "index_format": index_format, **self.data_format}
+        options = {
+            "return_indices": return_indices,
+            "index_format": index_format,
+            **self.data_format,
+        }
         options |= {"dilation": self.pool.dilation, "ceil_mode": self.pool.ceil_mode}
         return self.function("max_pool")(x, *self.parameters, **options)
 
-    def max_unpool(self, values: mx.array, indices: mx.array, index_format: str | None = None) -> mx.array:
-        options = {"output_size": self.size, "dilation": self.pool.dilation, "index_format": index_format}
-        return self.function("max_unpool")(values, indices, *self.parameters, **options, **self.data_format)
+    def max_unpool(
+        self, values: mx.array, indices: mx.array, index_format: str | None = None
+    ) -> mx.array:
+        options = {
+            "output_size": self.size,
+            "dilation": self.pool.dilation,
+            "index_format": index_format,
+        }
+        return self.function("max_unpool")(
+            values, indices, *self.parameters, **options, **self.data_format
+        )
 
     def expected(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Values, flat and window indices of the reference."""
@@ -157,7 +169,7 @@ def drawn_layout(rank: int, choose: random.Random) -> Layout:
 
 
 def irregular_cases(count: int, seed: int, dtypes=FLOATS + INTEGERS) -> list[IrregularCase]:
-    """Cases of adaptive and fractional pooling over ranks, layouts, sizes, dtypes and kinds of data."""
+    """Adaptive and fractional pooling over ranks, layouts, sizes, dtypes and kinds of data."""
     choose = random.Random(seed)
     random_ = np.random.default_rng(seed)
     cases = []
@@ -184,8 +196,8 @@ def generated_cases(
 ) -> list[Case]:
     """Cases over ranks, layouts, windows, sizes, dtypes and kinds of data.
 
-    ``adjacent`` is the proportion of cases with the usual windows, whose stride is the kernel on all axes.
-    With ``long`` one axis has more than 2,048 positions.
+    ``adjacent`` is the proportion of cases with the usual windows, whose stride is the kernel on
+    all axes. With ``long`` one axis has more than 2,048 positions.
     """
     choose = random.Random(seed)
     random_ = np.random.default_rng(seed)
@@ -222,7 +234,8 @@ def generated_cases(
 
 def planes(layout, size, dtype, choose: random.Random, random_) -> np.ndarray:
     """Planes of one dtype: of different numbers, with ties and special numbers, or subnormal."""
-    shape, kind = (layout.planes, *size), choose.choice(("different", *["special"] * 3, "subnormal"))
+    shape = (layout.planes, *size)
+    kind = choose.choice(("different", *["special"] * 3, "subnormal"))
     if dtype in INTEGERS:
         limits = mx.iinfo(dtype)
         low, high = max(limits.min, -(2**53)), min(limits.max, 2**53)
@@ -235,7 +248,8 @@ def planes(layout, size, dtype, choose: random.Random, random_) -> np.ndarray:
             x = np.round(x) * 0.5
         if kind == "subnormal":  # with zeros of both signs
             x = np.round(x * 20) * np.float32(SMALLEST[dtype])
-    if kind == "special":  # in other proportions in each plane; the last part of it keeps its numbers
+    if kind == "special":
+        # in other proportions in each plane; the last part of it keeps its numbers
         ends = random_.dirichlet([0.5] * 6, layout.planes)[:, :5].cumsum(axis=1)
         number = (random_.random((*shape, 1)) > ends.reshape(-1, *[1] * len(size), 5)).sum(axis=-1)
         x = np.where(number < 5, special[number % 5], x)
@@ -243,14 +257,14 @@ def planes(layout, size, dtype, choose: random.Random, random_) -> np.ndarray:
 
 
 def with_many_channels(case: Case, seed: int) -> Case:
-    """The same call with 16, 64 or 128 channels, at which the CPU backend chooses other strategies."""
+    """The same call with 16, 64 or 128 channels: the CPU backend chooses other strategies."""
     layout = replace(case.layout, channels=(16, 64, 128)[seed % 3])
     drawn = planes(layout, case.size, case.dtype, random.Random(seed), np.random.default_rng(seed))
     return replace(case, layout=layout, planes=drawn)
 
 
 def with_far_elements(case: Case, seed: int) -> Case:
-    """The same call with two elements along the first axis, so far apart that one is in the padding."""
+    """The same call with two elements along the first axis, so far apart that one is padding."""
     choose, length = random.Random(seed), case.size[0]
     dilation = min(choose.randint(2 ** choose.randint(5, 30), 2**31), 2**31 - 1)
     stride, before, after = dilation - 1, dilation - 1, dilation - 1

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 
-def fails(call: Callable[[], Any], error: type[Exception], owner: str, name: str, *parts: str) -> None:
+def fails(
+    call: Callable[[], Any], error: type[Exception], owner: str, name: str, *parts: str
+) -> None:
     """Check that ``call`` raises ``error`` with the caller, the argument, the value and ``parts``.
 
     A part with a ``$`` at its end is the end of the message.

@@ -10,11 +10,28 @@ import numpy as np
 import mlx_unpool
 from mlx_unpool._types import is_float
 from support import arrays, reference
-from support.arrays import FLOATS, INTEGERS, Case, IrregularCase, Layout, generated_cases, irregular_cases
+from support.arrays import (
+    FLOATS,
+    INTEGERS,
+    Case,
+    IrregularCase,
+    Layout,
+    generated_cases,
+    irregular_cases,
+)
 
 
 def window_case(
-    kernel, stride, padding=0, dilation=1, *, size, layout, dtype=mx.float32, ceil_mode=False, seed=0
+    kernel,
+    stride,
+    padding=0,
+    dilation=1,
+    *,
+    size,
+    layout,
+    dtype=mx.float32,
+    ceil_mode=False,
+    seed=0,
 ) -> Case:
     """A case with the given parameters."""
     each = lambda value: value if isinstance(value, tuple) else (value,) * len(size)
@@ -36,15 +53,21 @@ def first(channels: int, rank: int = 2, batch: int = 2) -> Layout:
     return Layout(rank, batch, channels, "channels_first")
 
 
-def irregular_case(planes: np.ndarray, cells, kernel=None, sample: np.ndarray | float = 0) -> IrregularCase:
-    """Adaptive pooling of one image or, with a kernel, fractional pooling with one sample or one per axis."""
+def irregular_case(
+    planes: np.ndarray, cells, kernel=None, sample: np.ndarray | float = 0
+) -> IrregularCase:
+    """Adaptive pooling of one image or, with a kernel, fractional pooling.
+
+    ``sample``: one sample, or one per axis.
+    """
     channels, *size = planes.shape
     samples = np.full((channels, len(size)), sample, np.float32)
     layout, planes = last(channels, len(size), 1), planes.astype(np.float32)
     return IrregularCase(layout, tuple(size), mx.float32, planes, cells, kernel, samples)
 
 
-# What drawn cases may miss: every number of channels per thread, tiny arrays, and tiles at the edges
+# What drawn cases may miss: every number of channels per thread, tiny arrays, and tiles
+# at the edges
 CHOSEN = [
     *(window_case(2, 2, size=(4, 6), layout=last(c)) for c in (1, 2, 3, 4, 5, 6, 8)),
     *(window_case(2, 2, size=(5, 7), layout=last(c), dtype=mx.float16) for c in (2, 7, 8)),
@@ -54,7 +77,8 @@ CHOSEN = [
     window_case(3, 1, 1, size=(6, 5), layout=last(4)),
     window_case(3, 1, 1, size=(40, 3), layout=first(3)),
     window_case(2, 2, size=(4, 4, 6), layout=last(4, 3)),
-    window_case(3, 2, 1, size=(5, 6, 7), layout=last(2, 3)),  # each window overlaps up to 27 windows
+    # each window overlaps up to 27 windows
+    window_case(3, 2, 1, size=(5, 6, 7), layout=last(2, 3)),
     window_case((3, 2, 3), (2, 2, 1), (1, 0, 1), size=(5, 4, 6), layout=last(2, 3)),
     window_case(2, 5, size=(12, 11), layout=last(2)),  # stride > kernel
     window_case(4, 2, 2, size=(8, 8), layout=last(4)),
@@ -93,7 +117,10 @@ CHOSEN = [
     window_case((4, 3, 6), (3, 2, 1), (1, 2, 3), (1, 3, 2), size=(11, 9, 14), layout=last(8, 3, 1)),
     window_case((3, 6, 4), (1, 3, 2), (4, 1, 3), (3, 2, 1), size=(8, 15, 9), layout=last(3, 3, 1)),
     window_case(
-        (6, 4, 3), (2, 1, 3), (3, 4, 1), (2, 3, 4), size=(13, 11, 16), layout=first(1, 3), dtype=mx.bfloat16
+        *((6, 4, 3), (2, 1, 3), (3, 4, 1), (2, 3, 4)),
+        size=(13, 11, 16),
+        layout=first(1, 3),
+        dtype=mx.bfloat16,
     ),
     # windows without a place on one axis or on two
     window_case((2, 2, 1), 1, (2, 2, 0), (4, 4, 1), size=(3, 3, 2), layout=last(2, 3)),
@@ -114,7 +141,8 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
     wild_window = random.integers(0, min(256, taps + 2), shape)
     few_outside = case.expected()[1]
     few_outside[random.random(shape) < 0.05] = random.integers(places)
-    # About one per plane, alone: of several indices outside their windows, a kernel needs to find only one.
+    # About one per plane, alone: of several indices outside their windows, a kernel needs
+    # to find only one.
     near = reference.near_windows(random, case.pool, case.size, shape)
     near[random.random(shape) > 1 / np.prod(case.cells)] = -1
     given = (case.expected()[1], mx.int32), (wild_flat, mx.int32), (few_outside, mx.int64)
@@ -153,8 +181,9 @@ def results(case: Case, seed: int) -> Callable[[], list[mx.array]]:
 def same_bits(a: mx.array, b: mx.array) -> bool:
     """Whether two arrays are equal in type, shape and every bit, or number on the CPU of a Mac.
 
-    This includes the signs of zeros and the payloads of NaNs, because pooling and unpooling copy numbers. The
-    NaN that results from a sum depends on the hardware, so the cotangents of these cases contain none.
+    This includes the signs of zeros and the payloads of NaNs, because pooling and unpooling copy
+    numbers. The NaN that results from a sum depends on the hardware, so the cotangents of these
+    cases contain none.
     """
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
@@ -220,7 +249,9 @@ def pool_of_dtypes() -> list[mx.array]:
             numbers = mx.array(np.array([limits.min, limits.max, 0, 1] * 24, str(dtype)[9:]))
         x = numbers.astype(dtype).reshape(1, 8, 12, 1)
         for window, index_format in product(((2, 2), (3, 1, 1)), ("flat", "window")):
-            pooled = mlx_unpool.max_pool2d(x, *window, return_indices=True, index_format=index_format)
+            pooled = mlx_unpool.max_pool2d(
+                x, *window, return_indices=True, index_format=index_format
+            )
             out += [*pooled, mlx_unpool.max_unpool2d(*pooled, *window, output_size=(8, 12))]
         for cells in (1, 5):
             pooled = mlx_unpool.adaptive_max_pool2d(x, cells, return_indices=True)
@@ -229,7 +260,7 @@ def pool_of_dtypes() -> list[mx.array]:
 
 
 def every_pair_of_indices() -> list[mx.array]:
-    """Unpooling of two overlapping windows, with every pair of indices, some outside their windows."""
+    """Unpooling of two overlapping windows with every pair of indices, some outside the windows."""
     pairs = np.stack(np.meshgrid(range(-1, 5), range(-1, 5)), axis=-1)
     indices = mx.array(pairs.reshape(36, 2, 1), mx.int32)
     values = mx.broadcast_to(mx.array([[1.0], [2.0]]), indices.shape)
@@ -238,7 +269,7 @@ def every_pair_of_indices() -> list[mx.array]:
 
 
 def every_window_index() -> list[mx.array]:
-    """Unpooling of windows that overlap with many, with every index, most of them outside the window."""
+    """Unpooling of windows that overlap with many, with every index, most outside the window."""
     indices = mx.broadcast_to(mx.arange(256).astype(mx.uint8)[:, None, None, None], (256, 2, 2, 1))
     values = mx.broadcast_to(mx.arange(1.0, 5).reshape(2, 2, 1), indices.shape)
     unpool = lambda v: mlx_unpool.max_unpool2d(v, indices, 5, 1, output_size=(6, 6))
@@ -246,7 +277,7 @@ def every_window_index() -> list[mx.array]:
 
 
 def other_indices() -> list[mx.array]:
-    """Indices above 2^32, of windows that start after the end of an axis, and in a row before a layer."""
+    """Indices above 2^32, of windows that start after an axis, and in a row before a layer."""
     out = []
     for given, window, dilation, size in (
         ([[[0], [1], [2], [3]], [[3], [5], [6], [7]]], ((1, 3, 1), 1, (0, 1, 0)), 1, (2, 4, 1)),
@@ -263,7 +294,10 @@ def other_indices() -> list[mx.array]:
 
 
 def empty_windows() -> list[mx.array]:
-    """Pooling and unpooling with windows without an element, on one axis alone; each index in each window."""
+    """Pooling and unpooling with windows without an element, on one axis alone.
+
+    Each index is in each window.
+    """
     out = []
     for size, kernel, padding, dilation in (
         ((3, 2, 2), (2, 1, 1), (4, 0, 0), (5, 1, 1)),
@@ -277,20 +311,22 @@ def empty_windows() -> list[mx.array]:
         number, index = np.divmod(np.arange(pooled[0].size * x.size)[:, None], x.size)
         given = np.where(np.arange(pooled[0].size) == number, index, -1)
         given = mx.array(given.reshape(-1, *pooled[0].shape[1:]), mx.int32)
-        values = mx.broadcast_to(mx.arange(1.0, pooled[0].size + 1).reshape(pooled[0].shape), given.shape)
+        values = mx.broadcast_to(
+            mx.arange(1.0, pooled[0].size + 1).reshape(pooled[0].shape), given.shape
+        )
         out += [*pooled, mlx_unpool.max_unpool3d(values, given, *window, **options)]
     return out
 
 
 def equal_regions() -> list[mx.array]:
-    """Values of adaptive windows, whose length and stride differ between the axes, and the gradient."""
+    """Values of adaptive windows whose length and stride differ between axes, and the gradient."""
     x = mx.random.permutation(280, key=mx.random.key(0)).astype(mx.float32).reshape(1, 4, 5, 7, 2)
     pool = lambda x: mlx_unpool.adaptive_max_pool3d(x, (3, 2, 2))
     return [pool(x), *mx.vjp(pool, [x], [mx.arange(24.0).reshape(1, 3, 2, 2, 2)])[1]]
 
 
 def several_nans() -> list[mx.array]:
-    """Two NaNs in each channel, in a window of one thread, or of several: of one of them or of two."""
+    """Two NaNs in each channel, in a window of one thread or several: of one of them or of two."""
     pairs = [(0, 1), (0, 4), (1, 2), (0, 3), (3, 9), (1, 10), (8, 16), (2, 59), (0, 58)]
     at = np.arange(101)[:, None]
     x = mx.array(np.where((at[..., None] == pairs).any(axis=-1), np.nan, 0).astype(np.float32))
@@ -299,7 +335,7 @@ def several_nans() -> list[mx.array]:
 
 
 def chunks() -> list[mx.array]:
-    """Windows of two, three and more chunks; windows of which no element, or one, is inside the plane."""
+    """Windows of two, three and more chunks; windows with no element, or one, inside the plane."""
     out = []
     for batch in (2, 16400, 22000, 33000):
         numbers = mx.random.randint(0, 99, (batch, 66, 1), key=mx.random.key(0)).astype(mx.int8)
@@ -311,7 +347,9 @@ def chunks() -> list[mx.array]:
 
 
 # The last four reach template arguments that no other call reaches.
-GENERATED = [case for n, case in enumerate(generated_cases(60, seed=77)) if n < 17 or n in (21, 46, 51, 56)]
+GENERATED = [
+    case for n, case in enumerate(generated_cases(60, seed=77)) if n < 17 or n in (21, 46, 51, 56)
+]
 CASES = [*CHOSEN, *GENERATED]
 # Calls that cover every kernel; then calls with drawn parameters
 CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
@@ -326,7 +364,9 @@ CHOSEN_CALLS: dict[str, Callable[[], list[mx.array]]] = {
     "chunks": chunks,
     "several NaNs": several_nans,
 }
-GENERATED_CALLS = {f"generated {n}": results(case, n + len(CHOSEN)) for n, case in enumerate(GENERATED)}
+GENERATED_CALLS = {
+    f"generated {n}": results(case, n + len(CHOSEN)) for n, case in enumerate(GENERATED)
+}
 
 
 def pool_windows(shape, *window, dtype=mx.float32, index_format="flat", **options) -> None:
@@ -339,7 +379,9 @@ def pool_windows(shape, *window, dtype=mx.float32, index_format="flat", **option
     max_unpool = getattr(mlx_unpool, f"max_unpool{rank}d")
 
     def call(x):
-        values, indices = max_pool(x, *window, return_indices=True, index_format=index_format, **options)
+        values, indices = max_pool(
+            x, *window, return_indices=True, index_format=index_format, **options
+        )
         y = max_unpool(values, indices, *window, output_size=size, **options)
         if index_format == "flat":
             y = y + max_unpool(values, indices, None, output_size=size, **layout)

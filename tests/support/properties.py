@@ -1,6 +1,7 @@
-"""Properties of every pooling and unpooling call, for generated and random calls and for PyTorch's results.
+"""Properties of every pooling and unpooling call.
 
-Cotangents are small integers, so that sums are exact in every dtype and in any order.
+They are checked for generated and random calls and for PyTorch's results. Cotangents are small
+integers, so that sums are exact in every dtype and in any order.
 """
 
 import os
@@ -21,7 +22,8 @@ SMALL = np.random.default_rng(0).integers(-3, 4, 2**16).astype(np.float32)
 def draws(usual: int, shrink: bool = True) -> settings:
     """Settings of a test that draws ``usual`` examples, the same in every run.
 
-    With the environment variable FUZZ_EXAMPLES it draws new ones: its part of that number in all tests.
+    With the environment variable FUZZ_EXAMPLES it draws new ones: its part of that number
+    in all tests.
     """
     return settings(
         max_examples=max(1, EXAMPLES * usual // USUAL) if EXAMPLES else usual,
@@ -56,7 +58,9 @@ def equal(got: np.ndarray, expected: np.ndarray, note: object) -> None:
         raise AssertionError(f"{note}\n{error}") from None
 
 
-def check_pool(run, x, layout: Layout, size, expected, returns_indices=True, note="") -> mx.array | None:
+def check_pool(
+    run, x, layout: Layout, size, expected, returns_indices=True, note=""
+) -> mx.array | None:
     """Compare values, indices and the gradient of ``run(x)`` and return its indices.
 
     ``expected`` is values and flat indices, followed by window indices if ``run`` returns those.
@@ -85,8 +89,10 @@ def check_pool(run, x, layout: Layout, size, expected, returns_indices=True, not
     return found[1] if returns_indices else None
 
 
-def check_unpool(run, values: np.ndarray, dtype, layout: Layout, flat: np.ndarray, size, note="") -> None:
-    """Compare the result and the gradient of ``run(values)``, whose indices correspond to ``flat``."""
+def check_unpool(
+    run, values: np.ndarray, dtype, layout: Layout, flat: np.ndarray, size, note=""
+) -> None:
+    """Compare the result and the gradient of ``run(values)``; ``flat`` has its flat indices."""
     x, wanted = layout.arrange(values, dtype), [reference.max_unpool(values, flat, size)]
     if not mx.issubdtype(dtype, mx.floating):
         found = [run(x)]
@@ -103,7 +109,7 @@ def check_unpool(run, values: np.ndarray, dtype, layout: Layout, flat: np.ndarra
 
 
 def check_case(case: Case | IrregularCase) -> None:
-    """Compare pooling, with and without indices, and unpooling in every index format of the case."""
+    """Compare pooling, with and without indices, and unpooling in every format of the case."""
     values, flat, *offsets = case.expected()
     given = case.x, case.layout, case.size
     alone = partial(case.max_pool, return_indices=False)

@@ -1,7 +1,7 @@
 """A simple reference implementation in NumPy, with loops over windows.
 
-Arrays are planes (P, *spatial): channels first, with batch and channels merged into one axis. 16-bit floats
-are passed as float32. Nothing here uses the library.
+Arrays are planes (P, *spatial): channels first, with batch and channels merged into one axis.
+16-bit floats are passed as float32. Nothing here uses the library.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,9 @@ class Pool:
         return [p if isinstance(p, tuple) else (p, p) for p in self.padding]
 
 
-def same_padding(kernel: Size, stride: Size, dilation: Size, size: Size) -> tuple[tuple[int, int], ...]:
+def same_padding(
+    kernel: Size, stride: Size, dilation: Size, size: Size
+) -> tuple[tuple[int, int], ...]:
     """TensorFlow's padding "SAME": ``ceil(length / stride)`` windows, the smaller half before."""
     sides = []
     for length, k, s, d in zip(size, kernel, stride, dilation):
@@ -63,9 +65,10 @@ def default_unpooled_size(pool: Pool, pooled: Size) -> Size | None:
 
 
 def allowed_output_sizes(pool: Pool, pooled: Size) -> list[range]:
-    """The sizes of each axis that unpooling accepts: they differ from the default by less than a stride.
+    """The sizes of each axis that unpooling accepts.
 
-    With ``same``, those with this number of windows.
+    They differ from the default by less than a stride. With ``same``, those with this number of
+    windows.
     """
     if pool.same:
         return [range((n - 1) * s + 1, n * s + 1) for n, s in zip(pooled, pool.stride)]
@@ -83,9 +86,11 @@ def _row_major(numbers: Iterable[np.ndarray], lengths: Size) -> np.ndarray:
 
 @lru_cache(2**14)
 def window_elements(pool: Pool, window: Size, size: Size) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets in the window and flat positions of its elements inside the plane, in row-major order."""
+    """Offsets in the window and flat positions of its elements inside the plane, row-major."""
     elements, positions = [], []
-    for w, length, k, s, (p, _), d in zip(window, size, pool.kernel, pool.stride, pool.sides, pool.dilation):
+    for w, length, k, s, (p, _), d in zip(
+        window, size, pool.kernel, pool.stride, pool.sides, pool.dilation
+    ):
         element = np.arange(k)
         position = w * s - p + element * d
         inside = (position >= 0) & (position < length)
@@ -101,7 +106,7 @@ def max_pool(x: np.ndarray, pool: Pool) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def max_pool_between(planes: np.ndarray, bounds: list[Bounds]) -> tuple[np.ndarray, np.ndarray]:
-    """Values and flat indices of planes for windows between ``bounds``, common or one set per plane."""
+    """Values and flat indices of planes for windows between ``bounds``, common or per plane."""
     if len(bounds) > 1:
         pairs = [max_pool_between(x[None], [each]) for x, each in zip(planes, bounds, strict=True)]
         values, flat = map(np.concatenate, zip(*pairs))
@@ -165,13 +170,16 @@ def flat_of_window(offsets: np.ndarray, pool: Pool, size: Size, pooled: Size) ->
 
 
 def near_windows(random: np.random.Generator, pool: Pool, size: Size, shape: Size) -> np.ndarray:
-    """Flat indices of positions from the first to the last element of each window, a few next to the window.
+    """Flat indices of positions from the first to the last element of each window.
 
-    ``shape`` is (P, *pooled). Coordinates outside the plane are clipped to it.
+    A few are next to the window. ``shape`` is (P, *pooled). Coordinates outside the plane are
+    clipped to it.
     """
     index = np.zeros(shape, np.int64)
     windows = np.indices(shape[1:])
-    for w, length, k, s, (p, _), d in zip(windows, size, pool.kernel, pool.stride, pool.sides, pool.dilation):
+    for w, length, k, s, (p, _), d in zip(
+        windows, size, pool.kernel, pool.stride, pool.sides, pool.dilation
+    ):
         ahead = random.integers(0, d * (k - 1) + 1, shape) + random.integers(-9, 10, shape) // 9
         index = index * length + np.clip(w * s - p + ahead, 0, length - 1)
     return index
@@ -186,7 +194,10 @@ def _written(flat: np.ndarray, size: Size):
 
 
 def max_unpool(values: np.ndarray, flat: np.ndarray, size: Size) -> np.ndarray:
-    """Every value at its index, zeros elsewhere; the last of several wins, an index outside is dropped."""
+    """Every value at its index, zeros elsewhere.
+
+    The last of several wins; an index outside is dropped.
+    """
     out, values = np.zeros((len(values), prod(size)), values.dtype), values.reshape(len(values), -1)
     for plane, pooled, position in _written(flat, size):
         out[plane, position] = values[plane, pooled]

@@ -1,8 +1,9 @@
 """The table of functions and transforms that are tested.
 
-A row is a public function, a column a transform of MLX. The expected result of a cell comes from an oracle:
-the same function written as a product with a matrix of zeros and ones, which MLX can transform by itself. The
-matrix comes from the indices of a pool, which test_reference.py compares with those of NumPy.
+A row is a public function, a column a transform of MLX. The expected result of a cell comes from an
+oracle: the same function written as a product with a matrix of zeros and ones, which MLX can
+transform by itself. The matrix comes from the indices of a pool, which test_reference.py compares
+with those of NumPy.
 """
 
 from collections.abc import Callable
@@ -102,7 +103,8 @@ def max_unpool(rank: int) -> list[Case]:
 
 
 def adaptive_max_pool(rank: int) -> list[Case]:
-    function, size, x = (getattr(mlx_unpool, f"adaptive_max_pool{rank}d"), SIZES[rank], distinct(rank))
+    function = getattr(mlx_unpool, f"adaptive_max_pool{rank}d")
+    size, x = SIZES[rank], distinct(rank)
     more = partial(function, output_size=size[::-1])
     fewer = partial(function, output_size=tuple((n + 1) // 2 for n in size))
     return cases_of(more, x, more) + cases_of(fewer, x, with_indices(fewer))
@@ -123,7 +125,9 @@ def fractional_max_pool(rank: int) -> list[Case]:
 
 POOLS = {max_pool: 1, max_unpool: 1, adaptive_max_pool: 1, fractional_max_pool: 2}  # the least rank
 ROWS: dict[str, list[Case]] = {
-    f"{make.__name__}{rank}d": make(rank) for make, least in POOLS.items() for rank in range(least, 4)
+    f"{make.__name__}{rank}d": make(rank)
+    for make, least in POOLS.items()
+    for rank in range(least, 4)
 }
 
 
@@ -168,7 +172,9 @@ def _vmap(case: Case, oracle: bool, which: tuple[int, ...]) -> list[mx.array]:
         ]
         axes = tuple(axis if i in which else None for i in range(len(many)))
         if oracle:
-            given = lambda n: [x if a is None else mx.take(x, n, a) for x, a in zip(many, axes)]  # noqa: B023
+            given = lambda n, many=many, axes=axes: [
+                x if a is None else mx.take(x, n, a) for x, a in zip(many, axes)
+            ]
             results.append(mx.stack([case.call(*given(n)) for n in range(3)], axis))
         else:
             results.append(mx.vmap(case.call, in_axes=axes, out_axes=axis)(*many))
@@ -176,7 +182,10 @@ def _vmap(case: Case, oracle: bool, which: tuple[int, ...]) -> list[mx.array]:
 
 
 def vmap_and_derivatives(case: Case, oracle: bool) -> list[mx.array]:
-    """The mapped gradient, and the gradient and tangents of a mapped function; the oracle is a loop."""
+    """The mapped gradient, and the gradient and tangents of a mapped function.
+
+    The oracle is a loop.
+    """
     total, (x, *rest) = weighted(case, False), case.inputs
     gradient, many = mx.grad(total), mx.stack([x, x[::-1]])
     if oracle:
@@ -194,7 +203,9 @@ def compiled(case: Case, oracle: bool, of_gradient: bool = False) -> list[mx.arr
     function = mx.grad(weighted(case, oracle)) if of_gradient else case.call
     function = function if oracle else mx.compile(function)
     three = [mx.concatenate([x, x[:1]]) for x in case.inputs]
-    return [function(*inputs) for inputs in (case.inputs, *[three, case.inputs] * (not of_gradient))]
+    return [
+        function(*inputs) for inputs in (case.inputs, *[three, case.inputs] * (not of_gradient))
+    ]
 
 
 def checkpoint(case: Case, oracle: bool) -> list[mx.array]:
@@ -203,7 +214,10 @@ def checkpoint(case: Case, oracle: bool) -> list[mx.array]:
 
 
 def non_contiguous(case: Case, oracle: bool) -> list[mx.array]:
-    """Arrays that are transposed, strided, reversed or broadcast in memory; the oracle copies them."""
+    """Arrays that are transposed, strided, reversed or broadcast in memory.
+
+    The oracle copies them.
+    """
     ways = [
         lambda x: mx.contiguous(mx.swapaxes(x, 0, -1)).swapaxes(0, -1),
         lambda x: mx.repeat(x, 2, axis=1)[:, ::2],
@@ -238,7 +252,10 @@ def cells() -> list[tuple[str, str]]:
     """Every row and column that a test runs. Pools have no indices as input."""
     of_indices = ("vmap, indices", "vmap, both")
     return [
-        (row, column) for row in ROWS for column in COLUMNS if "unpool" in row or column not in of_indices
+        (row, column)
+        for row in ROWS
+        for column in COLUMNS
+        if "unpool" in row or column not in of_indices
     ]
 
 

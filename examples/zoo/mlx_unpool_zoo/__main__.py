@@ -35,7 +35,6 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    warnings.showwarning = lambda message, *_: print(
-        message, file=sys.stderr
-    )  # without a line of code
+    # Without a line of code.
+    warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
     run_program(main)

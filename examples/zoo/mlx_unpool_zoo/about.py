@@ -119,9 +119,8 @@ class Facts:
     modalities: int = 0  # scans of a head in an input, of which slices may be channels
     # The authors' weights.
     names_of: str = ""  # their repository on GitHub, whose names of parameters are used
-    without_effect: frozenset[str] = (
-        frozenset()
-    )  # entries of configurations that do not affect the model
+    # Entries of configurations that do not affect the model.
+    without_effect: frozenset[str] = frozenset()
     published_classes: Mapping[int, list[Any]] = dataclasses.field(default_factory=dict)
 
 

@@ -1,8 +1,8 @@
-"""MediaPipe's hair segmentation (Tkachenka and others, 2019): finds hair with 0.18 million parameters.
+"""MediaPipe's hair segmentation (Tkachenka and others, 2019), with 0.18 million parameters.
 
-The network is a smaller ENet. Every block adds a narrow branch of convolutions to its input. A ``Down``
-block also halves the size: it pools the input with indices, with which an ``Up`` block of the decoder
-unpools. Two stages of the decoder also get the features of the encoder.
+The network is a smaller ENet. Every block adds a narrow branch of convolutions to its input. A
+``Down`` block also halves the size: it pools the input with indices, with which an ``Up`` block of
+the decoder unpools. Two stages of the decoder also get the features of the encoder.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ SIDE = 512  # of the inputs of the published weights, whatever the shape of the 
 STEP = 200  # the largest distance of the squares in which a wide picture is segmented, in pixels
 WIDEST = 8  # the highest ratio of the sides of a picture in squares
 SMALLEST = 32  # its shorter side, in pixels
-HAIR: list[Any] = [{"name": "background", "colour": [0, 0, 0]}, {"name": "hair", "colour": [170, 70, 200]}]
+HAIR: list[Any] = [
+    {"name": "background", "colour": [0, 0, 0]},
+    {"name": "hair", "colour": [170, 70, 200]},
+]
 PARTS = {"Kernel": "weight", "Bias": "bias", "Alpha": "weight"}  # TensorFlow's names of parameters
 
 
 class Doubling(nn.ConvTranspose2d):
-    """A transposed convolution that doubles height and width, as TensorFlow's with the padding "same"."""
+    """A transposed convolution that doubles height and width.
+
+    It is that of TensorFlow with the padding "same".
+    """
 
     def __call__(self, x: mx.array) -> mx.array:
         channels, height, width, inputs = self.weight.shape
@@ -66,9 +72,11 @@ def transposed(channels: int) -> list[nn.Module]:
 
 
 class Block(nn.Module):
-    """The layers of a block: a branch with ``narrow`` channels inside and, if necessary, a convolution."""
+    """The layers of a block: a branch of ``narrow`` channels and, if necessary, a convolution."""
 
-    def __init__(self, inputs: int, narrow: int, outputs: int, middle: Middle, size: int = 1) -> None:
+    def __init__(
+        self, inputs: int, narrow: int, outputs: int, middle: Middle, size: int = 1
+    ) -> None:
         super().__init__()
         first, last = nn.Conv2d(inputs, narrow, size, stride=size), nn.Conv2d(narrow, outputs, 1)
         self.branch = nn.Sequential(first, nn.PReLU(narrow), *middle(narrow), last)
@@ -110,14 +118,14 @@ class Up(Block):
 class HairSegmenter(Model):
     """MediaPipe's hair segmentation, for photographs and films: three pooling and unpooling layers.
 
-    ``HairSegmenter()(x)`` returns class scores (N, H, W, 2) of inputs (N, H, W, 4), where H and W are
-    multiples of 32. Channels are red, green and blue from 0 to 1, and the mask of the previous frame of a
-    film, which is 0 for a photograph.
+    ``HairSegmenter()(x)`` returns class scores (N, H, W, 2) of inputs (N, H, W, 4), where H and W
+    are multiples of 32. Channels are red, green and blue from 0 to 1, and the mask of the previous
+    frame of a film, which is 0 for a photograph.
 
     The published weights, ``from_pretrained("hair")``, are for 512 x 512: ``mask``, ``masks`` and
-    ``predict`` stretch images to this size as MediaPipe does, while ``preprocess`` keeps the size. A
-    model that was trained further, with ``about.input["side"]`` or other classes, does not stretch
-    them, and has no ``mask``.
+    ``predict`` stretch images to this size as MediaPipe does, while ``preprocess`` keeps the size.
+    A model that was trained further, with ``about.input["side"]`` or other classes, does not
+    stretch them, and has no ``mask``.
 
     Args:
         num_classes: Number of classes.
@@ -131,7 +139,9 @@ class HairSegmenter(Model):
 
     model_type: ClassVar[str] = "hair"
     facts: ClassVar[Facts] = Facts(
-        paper="Tkachenka et al., Real-time hair segmentation on mobile GPUs, arXiv:1907.06740 (2019)",
+        paper=(
+            "Tkachenka et al., Real-time hair segmentation on mobile GPUs, arXiv:1907.06740 (2019)"
+        ),
         citation=CITATIONS["tkachenka2019hair"],
         normalisation=divided_by_255(4),
         multiple_of=32,
@@ -154,7 +164,9 @@ class HairSegmenter(Model):
             [Bottleneck(256, 8, 128, dilated(1)), Up(128, 8, 64)],
             [Bottleneck(128, 4, 64, dilated(1)), Up(64, 4, 32), Bottleneck(32, 4, 32, dilated(1))],
         ]
-        self.head = nn.Sequential(Doubling(32, 8, 2, 2), nn.PReLU(8), Doubling(8, num_classes, 2, 2))
+        self.head = nn.Sequential(
+            Doubling(32, 8, 2, 2), nn.PReLU(8), Doubling(8, num_classes, 2, 2)
+        )
 
     def __call__(self, x: mx.array) -> mx.array:
         """Class scores (N, H, W, num_classes) of inputs (N, H, W, 4)."""
@@ -184,9 +196,9 @@ class HairSegmenter(Model):
             frames: The images, in the order of time, as for ``predict``: Pillow images or arrays.
                 They are read one after the other.
             squares: If True, and the sides of an image are further apart than 4:3, the network gets
-                overlapping squares along the longer side instead of the stretched image, which MediaPipe
-                passes. Their masks are averaged with weights that fall to 0 at the edges of each square.
-                It takes as many times longer as there are squares: three for 16:9.
+                overlapping squares along the longer side instead of the stretched image, which
+                MediaPipe passes. Their masks are averaged with weights that fall to 0 at the edges
+                of each square. It takes as many times longer as there are squares: three for 16:9.
 
         Raises:
             ValueError: If the model was trained further, or an image to be cut into squares is less
@@ -205,7 +217,7 @@ class HairSegmenter(Model):
     def _next_mask(
         self, frame: Any, before: list[mx.array], squares: bool
     ) -> tuple[np.ndarray, list[mx.array]]:
-        """The mask of a frame, and what the next call gets as ``before``; a list, at first empty."""
+        """The mask of a frame, and ``before`` of the next call, a list that is empty at first."""
         (picture, *others), _ = self._batch(frame)
         if others:
             raise ValueError(f"[HairSegmenter] a mask is for one image, but got {1 + len(others)}.")
@@ -230,11 +242,17 @@ class HairSegmenter(Model):
         pictures, single = self._batch(images)
         masks = np.stack([self.mask(picture) for picture in pictures])
         masks = masks[0] if single else masks
-        return (masks > 0.5).astype(np.uint8) if made_of is classes_of else np.stack([1 - masks, masks], -1)
+        return (
+            (masks > 0.5).astype(np.uint8)
+            if made_of is classes_of
+            else np.stack([1 - masks, masks], -1)
+        )
 
     def _normalised(self, values: np.ndarray) -> mx.array:
-        """A batch of pictures from 0 to 1, padded to multiples of 32, with an empty previous mask."""
-        return super()._normalised(np.concatenate([values, np.zeros_like(values[..., :1])], axis=-1))
+        """A batch of pictures (0 to 1), padded to multiples of 32, with an empty previous mask."""
+        return super()._normalised(
+            np.concatenate([values, np.zeros_like(values[..., :1])], axis=-1)
+        )
 
     # The published file.
 
@@ -265,7 +283,7 @@ class HairSegmenter(Model):
 
 
 def tensorflow_kind(layer: nn.Module) -> tuple[str, tuple[int, ...]]:
-    """TensorFlow's name of a layer, and the axes of its kernel (output, H, W, input) in PyTorch's order.
+    """TensorFlow's name of a layer, and its kernel's axes (output, H, W, input) in PyTorch's order.
 
     In a depthwise kernel (1, H, W, channels) the order of the first and the last axis is reversed.
     """
@@ -284,8 +302,9 @@ Square = tuple[Any, np.ndarray]  # the place of a square, and the weights of its
 def squares_of(height: int, width: int) -> tuple[tuple[int, int], list[Square]]:
     """The size to which a picture is stretched, and the squares of 512 x 512 pixels that cover it.
 
-    Up to 4:3 there is one square. Otherwise the size has the proportions of the picture, and neighbouring
-    squares overlap. The weights of a square fall linearly to 0 at its edges, and those of all add up to 1.
+    Up to 4:3 there is one square. Otherwise the size has the proportions of the picture, and
+    neighbouring squares overlap. The weights of a square fall linearly to 0 at its edges, and those
+    of all add up to 1.
 
     Raises:
         ValueError: If there would be several squares of a picture that is very small or narrow.
@@ -325,8 +344,8 @@ def check_sides(height: int, width: int) -> None:
 def stretched(picture: np.ndarray, size: tuple[int, int] = (SIDE, SIDE)) -> np.ndarray:
     """A picture (H, W, 3), uint8 or 0 to 1, stretched to a size without padding, as uint8.
 
-    If both sides become smaller, each pixel is the mean of the area that it covers (INTER_AREA). Otherwise
-    it is interpolated linearly (INTER_LINEAR), with OpenCV's integers, which truncate.
+    If both sides become smaller, each pixel is the mean of the area that it covers (INTER_AREA).
+    Otherwise it is interpolated linearly (INTER_LINEAR), with OpenCV's integers, which truncate.
     """
     if picture.dtype != np.uint8:
         picture = np.rint(picture * 255).astype(np.uint8)
@@ -336,7 +355,10 @@ def stretched(picture: np.ndarray, size: tuple[int, int] = (SIDE, SIDE)) -> np.n
     if height > rows and width > columns:
         means = area_means(area_means(picture, rows).swapaxes(0, 1), columns).swapaxes(0, 1)
         return np.floor(means + 0.5).astype(np.uint8)
-    (above, below, down), (left, right, across) = neighbours(height, rows), neighbours(width, columns)
+    (above, below, down), (left, right, across) = (
+        neighbours(height, rows),
+        neighbours(width, columns),
+    )
     across, found = across[:, None], np.empty((rows, columns, 3), np.uint8)
     for number, share in enumerate(down):  # row by row, which saves memory
         pair = picture[[above[number], below[number]]]
@@ -346,7 +368,7 @@ def stretched(picture: np.ndarray, size: tuple[int, int] = (SIDE, SIDE)) -> np.n
 
 
 def neighbours(length: int, wanted: int) -> tuple[np.ndarray, ...]:
-    """The two nearest pixels of each position on a new axis, and 2048 times the share of the second."""
+    """The two nearest pixels of each new position, and 2048 times the share of the second one."""
     positions = ((np.arange(wanted) + 0.5) * (length / wanted) - 0.5).astype(np.float32)
     first = np.floor(positions).astype(np.int32)
     share = np.rint((positions - first) * 2048).astype(np.int32)
@@ -354,7 +376,7 @@ def neighbours(length: int, wanted: int) -> tuple[np.ndarray, ...]:
 
 
 def area_means(rows: np.ndarray, wanted: int) -> np.ndarray:
-    """The means of rows (L, ...), each over L / wanted rows, of which the first and the last may be parts."""
+    """The means of rows (L, ...), each over L / wanted rows; the outer two may be partial."""
     step, found = len(rows) / wanted, np.empty((wanted, *rows.shape[1:]), np.float32)
     for number in range(wanted):
         begin, end = number * step, (number + 1) * step

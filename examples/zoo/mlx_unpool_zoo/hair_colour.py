@@ -7,8 +7,16 @@ from contextlib import suppress
 import numpy as np
 from PIL import ImageColor
 
-COLOURS = {"black": "#14100e", "brown": "#5b3a26", "auburn": "#7a2e1d", "copper": "#c05a21",
-           "blond": "#e8bf86", "pink": "#e0559a", "purple": "#7a2fd0", "blue": "#2f6bd0"}  # fmt: skip
+COLOURS = {
+    "black": "#14100e",
+    "brown": "#5b3a26",
+    "auburn": "#7a2e1d",
+    "copper": "#c05a21",
+    "blond": "#e8bf86",
+    "pink": "#e0559a",
+    "purple": "#7a2fd0",
+    "blue": "#2f6bd0",
+}
 LUMINANCE = np.array([0.299, 0.587, 0.114], np.float32)
 
 
@@ -33,9 +41,9 @@ def brightness_of(picture: np.ndarray, mask: np.ndarray) -> float | None:
 def table_of(colour: np.ndarray, brightness: float) -> np.ndarray:
     """The new colour (256, 3) of hair for each brightness of a pixel.
 
-    As in the paper of the network, it depends on the mean brightness of the hair. It goes from black through
-    the colour to a light tint of it, after a gamma correction that brings the mean nearer to the colour's.
-    Shadows are more saturated than in a linear table, as in real hair.
+    As in the paper of the network, it depends on the mean brightness of the hair. It goes from
+    black through the colour to a light tint of it, after a gamma correction that brings the mean
+    nearer to the colour's. Shadows are more saturated than in a linear table, as in real hair.
     """
     colour, mean = colour.clip(0.02, 0.98), np.clip(brightness, 0.02, 0.98)
     own = colour @ LUMINANCE
@@ -50,7 +58,8 @@ def table_of(colour: np.ndarray, brightness: float) -> np.ndarray:
 def recoloured(picture: np.ndarray, mask: np.ndarray, table: np.ndarray) -> np.ndarray:
     """A picture (H, W, 3), uint8, with the colours of a table in its hair (H, W)."""
     found = picture.copy()
-    for row, likely, before in zip(found, mask[..., None], picture):  # row by row, which saves memory
+    # Row by row, which saves memory.
+    for row, likely, before in zip(found, mask[..., None], picture):
         share = 0.9 * ((likely - 0.3) / 0.5).clip(0, 1)
         colours = table[(before @ LUMINANCE).astype(np.uint8)]
         row[:] = (before + share * (colours - before)).round().clip(0, 255)

@@ -200,10 +200,10 @@ def reduced_shape(shape: Sequence[int], side: int) -> list[int]:
 
 
 def in_range(values: np.ndarray, about: Mapping[str, Any] = {}) -> np.ndarray:
-    """Values of more than 8 bits as uint8, of which 0 to 255 are those of a model with ``about.input``.
+    """Values of more than 8 bits as uint8, scaled for a model with ``about.input``.
 
-    ``range`` says which values become 0 and 255; values outside are clipped. A model without it takes 0 to
-    65535, or 0 to 1 for floats.
+    ``range`` says which values become 0 and 255; values outside are clipped. A model without it
+    takes 0 to 65535, or 0 to 1 for floats.
 
     Raises:
         ValueError: If values are not finite, or there is no ``range`` and they are outside.
@@ -216,7 +216,8 @@ def in_range(values: np.ndarray, about: Mapping[str, Any] = {}) -> np.ndarray:
     if not within:  # or NaN
         hint = ". Divide by 255" if white == 1 and 0 <= least <= most <= 255 else ""
         raise ValueError(
-            f"the values of the image must be {low:g} to {high:g} but are {least:g} to {most:g}{hint}."
+            f"the values of the image must be {low:g} to {high:g} but are {least:g} to "
+            f"{most:g}{hint}."
         )
     return ((values - low) * (255 / (high - low))).round().clip(0, 255).astype(np.uint8)
 

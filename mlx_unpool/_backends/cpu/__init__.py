@@ -30,7 +30,17 @@ from .axes import axes_of
 from .maxima import Maxima, irregular_windows, separate_windows, windows
 from .offsets import offsets_of
 from .padding import rows_of_windows, used_rows
-from .positions import are_tiles, checked, of_pool, origins, plane_of, put, scatter_to_tiles, take, take_last
+from .positions import (
+    are_tiles,
+    checked,
+    of_pool,
+    origins,
+    plane_of,
+    put,
+    scatter_to_tiles,
+    take,
+    take_last,
+)
 from .values import applied, one_reduction, pooled_values
 
 

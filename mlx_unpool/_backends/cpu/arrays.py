@@ -11,7 +11,8 @@ import mlx.core as mx
 
 from ..._types import LARGEST_AXIS
 
-LARGEST_RANGE = 2**53  # from here on mx.arange has wrong lengths, because it calculates with doubles
+# From here on mx.arange has wrong lengths, because it calculates with doubles.
+LARGEST_RANGE = 2**53
 _ALONG = ((1, -1, 1, 1, 1), (1, 1, -1, 1, 1), (1, 1, 1, -1, 1))
 _BEFORE = tuple((slice(None),) * (axis + 1) for axis in range(3))  # slices of preceding axes
 _SAME_AXES = tuple(tuple(range(n)) for n in range(9))
@@ -64,13 +65,19 @@ def rows(x: mx.array, axis: int, start: int, stride: int, count: int) -> mx.arra
 
 
 def added(x: mx.array, y: mx.array) -> mx.array:
-    """The sum of arrays that broadcast. ``mx.compile`` passes a broadcast and a sum to a C++ compiler."""
+    """The sum of arrays that broadcast.
+
+    ``mx.compile`` passes a broadcast and a sum to a C++ compiler.
+    """
     shape = mx.broadcast_shapes(x.shape, y.shape)
     return unfused(repeated(x, shape) + repeated(y, shape))
 
 
 def gathered(x: mx.array, source: mx.array) -> mx.array:
-    """The elements of ``x`` at row-major positions in (B, D, H, W); ``source`` has one or C channels."""
+    """The elements of ``x`` at row-major positions in (B, D, H, W).
+
+    ``source``, the array of positions, has one or C channels.
+    """
     channels = x.shape[4]
     if channels < 16 or source.shape[4] > 1:
         element = unfused(source) * repeated(constant(channels, source.dtype), source.shape)
@@ -82,7 +89,10 @@ def gathered(x: mx.array, source: mx.array) -> mx.array:
 
 
 def gathered_along(x: mx.array, axis: int, rows: mx.array) -> mx.array:
-    """``x`` at the given rows of one axis. ``rows`` has the shape of ``x``, but may be 1 on other axes."""
+    """``x`` at the given rows of one axis.
+
+    ``rows`` has the shape of ``x``, but may be 1 on other axes.
+    """
     source = mx.arange(x.shape[0], dtype=position_dtype(x)).reshape(-1, 1, 1, 1, 1)
     for other, length in enumerate(x.shape[1:4]):
         here = rows if other == axis else along(other, mx.arange(length))

@@ -1,4 +1,4 @@
-"""The windows along each axis: which of their elements are ever inside the plane, and how far they extend."""
+"""The windows along each axis: which elements are ever inside the plane, how far they extend."""
 
 from __future__ import annotations
 
@@ -34,12 +34,15 @@ class Axis:
 
     @cached_property
     def skipped(self) -> int:
-        """The number of leading elements that are outside the plane in every window. They are never read."""
+        """The number of leading elements that are outside the plane in every window.
+
+        They are never read.
+        """
         return min(max(-(self.last_start // self.dilation), 0), self.kernel - 1)
 
     @cached_property
     def used(self) -> int:
-        """The number of elements after the skipped ones, up to the last one that is inside in any window."""
+        """The number of elements from the first to the last one that is inside in any window."""
         inside = min((self.length - 1 + self.padding) // self.dilation + 1, self.kernel)
         return max(inside - self.skipped, 1)
 
@@ -65,22 +68,26 @@ class Axis:
 
     @cached_property
     def is_inside(self) -> bool:
-        """Whether the used elements of all windows are inside the plane, starting at its first position."""
+        """Whether the used elements of all windows are inside the plane and start at position 0."""
         return self.first == 0 and self.stop <= self.length
 
     @cached_property
     def is_sparse(self) -> bool:
-        """Whether most rows from ``first`` to ``stop`` are neither inside the plane nor used by a window."""
+        """Whether most rows from ``first`` to ``stop`` are outside the plane and never used."""
         return self.stop - self.first > 2 * (self.length + self.count * self.used)
 
     @property
     def is_tiled(self) -> bool:
-        """Whether the axis is exactly ``count`` strides long and each window stays within its own stride."""
-        return self.span <= self.stride and not self.padding and self.count * self.stride == self.length
+        """Whether the axis has exactly ``count`` strides and no window extends beyond its own."""
+        return (
+            self.span <= self.stride
+            and not self.padding
+            and self.count * self.stride == self.length
+        )
 
     @cached_property
     def is_kept(self) -> bool:
-        """Whether window ``i`` covers only position ``i``, so that pooling this axis changes nothing."""
+        """Whether window ``i`` covers only position ``i``: pooling this axis changes nothing."""
         return self.is_inside and self.count == self.length
 
     @property
@@ -98,15 +105,16 @@ class Axes(tuple[Axis, ...]):
 
     @cached_property
     def steps_in_plane(self) -> Triple:
-        """The distance in flat positions between neighbouring elements of a window, for each axis."""
+        """The distance in flat positions between neighbouring window elements, for each axis."""
         return tuple(axis.dilation * axis.pitch for axis in self)
 
     @cached_property
     def origin(self) -> int:
-        """The origin of the first window. The flat index of an element is its window's plus 0 or more.
+        """The origin of the first window.
 
-        The origin is ``after`` elements before the first used element, because an element after the
-        plane is replaced by one up to that many elements earlier.
+        The flat index of an element is that of the origin of its window, plus 0 or more. The origin
+        is ``after`` elements before the first used element, because an element after the plane is
+        replaced by one up to that many elements earlier.
         """
         return sum((axis.first - axis.after * axis.dilation) * axis.pitch for axis in self)
 
@@ -131,4 +139,6 @@ class Axes(tuple[Axis, ...]):
 def axes_of(g: WindowGeometry) -> Axes:
     """The axes of a geometry."""
     w = g.window
-    return Axes(map(Axis, g.size, g.pooled, w.kernel, w.stride, w.padding, w.dilation, pitches(g.size)))
+    return Axes(
+        map(Axis, g.size, g.pooled, w.kernel, w.stride, w.padding, w.dilation, pitches(g.size))
+    )

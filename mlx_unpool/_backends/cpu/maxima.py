@@ -6,8 +6,8 @@ on an AMD EPYC over that of this strategy:
 | condition | strategy | without it |
 |---|---|---|
 | more than 3 elements | ``windows``: pairs | 1x112x112x64: 5/1 1.2, 8/8 1.7, 13/1 2.2, 12/4 2.8 |
-| windows start at even elements | every other pair only | 1x112x112x64: 4/2 1.5, 8/4 2.5, 24/24 2.6 |
-| 100 adjacent elements | ``separate_windows`` | 8x51200x16, 1024/1024: 1.8; whole plane of 8x56x56x64: 3 |
+| windows start at even elements | every second pair | 1x112x112x64: 4/2 1.5, 8/4 2.5, 24/24 2.6 |
+| 100 adjacent elements | ``separate_windows`` | 8x51200x16, 1024/1024 1.8; plane of 8x56x56x64 3 |
 | 2**16 values | blocks in ``separate_windows`` | plane of 8x56x56x64: 4.5; below 2**16 .7 to .9 |
 """
 
@@ -51,7 +51,7 @@ class Maxima(NamedTuple):
         return self._selected(axis, lambda x: gathered_along(x, axis, rows))
 
     def _selected(self, axis: int, select: Callable[[mx.array], mx.array]) -> Maxima:
-        """Rows of an axis, which ``select`` takes from the values and from offsets that vary along it."""
+        """Rows of an axis; ``select`` takes them from values and from offsets that vary there."""
         offsets = self.offsets
         if offsets is not None and offsets.shape[axis + 1] > 1:
             offsets = select(offsets)
@@ -66,7 +66,7 @@ class Maxima(NamedTuple):
         return Maxima(self.values, offsets, largest)
 
     def shifted(self, shift: mx.array, most: int, step: int) -> Maxima:
-        """The same maxima with ``shift`` steps, an array of numbers up to ``most``, added to the offsets."""
+        """The same maxima with ``shift`` steps (an array up to ``most``) added to the offsets."""
         largest = self.largest + most * step
         shift = _astype(shift, narrowest(largest))
         if step > 1 and most > 0:  # shifts of 0 may have a dtype that cannot represent the step
@@ -146,8 +146,10 @@ def _pairs(kernel: int, stride: int, dilation: int, count: int) -> tuple[int, in
     return (apart, pairs) if saves_work else (1, 0)
 
 
-def separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int) -> Maxima:
-    """Like ``windows``, for long adjacent windows: finds the block with the maximum, then its place there."""
+def separate_windows(
+    sets: Maxima, axis: int, kernel: int, dilation: int, count: int, step: int
+) -> Maxima:
+    """Like ``windows``, for long adjacent windows: finds the maximum's block, then its offset."""
     sets = sets.rows(axis, 0, dilation, count * kernel)
     shape = sets.values.shape
     before, after = prod(shape[: axis + 1]), prod(shape[axis + 2 :])
@@ -171,7 +173,7 @@ def separate_windows(sets: Maxima, axis: int, kernel: int, dilation: int, count:
 
 
 def _where_maximum(x: mx.array) -> mx.array:
-    """The number of the first maximum, or of the last NaN, along axis 2 of an array with four axes."""
+    """The number of the first maximum, or of the last NaN, along axis 2 of a 4-D array."""
     best = x.max(axis=2, keepdims=True)
     result = _first_true(x == repeated(best, x.shape))
     if not is_float(x.dtype):
@@ -188,7 +190,7 @@ def _first_true(hits: mx.array) -> mx.array:
 def irregular_windows(
     sets: Maxima, axis: int, longest: int, start: mx.array, stop: mx.array, step: int
 ) -> Maxima:
-    """Like ``windows``, for windows from ``start`` to ``stop``, arrays that broadcast to (B, D, H, W, C).
+    """Like ``windows``, for windows from ``start`` to ``stop``, which broadcast to (B, D, H, W, C).
 
     Each is two windows of half the length of the longest one, at the start and at the end. None is
     shorter.

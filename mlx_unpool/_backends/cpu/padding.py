@@ -20,7 +20,7 @@ from .axes import Axis, axes_of
 def used_rows(
     x: mx.array, g: WindowGeometry, kept: Sequence[bool] = (False,) * 3
 ) -> tuple[mx.array, list[mx.array | None]]:
-    """The rows from ``first`` to ``stop`` of each axis, those outside ``x`` replaced by rows inside.
+    """The rows from ``first`` to ``stop`` of each axis; rows inside ``x`` replace those outside.
 
     Also, for each axis, the distance from each row to its replacement, in window elements.
     ``Axis.after`` is added to make it non-negative. None for an axis whose rows are all inside.
@@ -41,7 +41,7 @@ def _moved(axis: Axis) -> Axis | None:
 
 
 def _clamped(x: mx.array, axes: Sequence[Axis | None]) -> tuple[mx.array, list[mx.array | None]]:
-    """Like ``used_rows``, for windows that extend beyond the plane; None for an axis that keeps its rows."""
+    """Like ``used_rows``, for windows beyond the plane; None for an axis that keeps its rows."""
     dtype, pitch = position_dtype(x), prod(x.shape[1:4])
     source = mx.arange(0, x.shape[0] * pitch, pitch, dtype=dtype).reshape(-1, 1, 1, 1, 1)
     shifts: list[mx.array | None] = []
@@ -57,7 +57,7 @@ def _clamped(x: mx.array, axes: Sequence[Axis | None]) -> tuple[mx.array, list[m
 
 
 def _nearest_inside(axis: Axis) -> tuple[mx.array, mx.array]:
-    """For each used row of an axis, the nearest row inside the plane and the distance as in ``used_rows``."""
+    """The nearest row inside the plane for each used row, and the distance as in ``used_rows``."""
     before, after, length, dilation = axis.before, axis.after, axis.length, axis.dilation
     if axis.stop - axis.first > LARGEST_AXIS:
         raise OverflowError(f"a copy with padding would have {axis.stop - axis.first} rows")
@@ -84,7 +84,7 @@ def _nearest_rows(axis: Axis, row: mx.array) -> tuple[mx.array, mx.array]:
 
 
 def rows_of_windows(axis: Axis) -> tuple[mx.array, mx.array]:
-    """The used rows of each window, one window after the other, replaced by rows inside; their distances."""
+    """The used rows of each window in turn, replaced by rows inside; their distances."""
     start = mx.arange(axis.count, dtype=mx.int64) * axis.stride + constant(axis.first, mx.int64)
     element = mx.arange(axis.used, dtype=mx.int64) * axis.dilation
     return _nearest_rows(axis, (start[:, None] + element).flatten())

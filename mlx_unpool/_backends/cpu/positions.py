@@ -8,9 +8,9 @@ elements, and the time of unpooling on an AMD EPYC with flat indices instead of 
 |---|---|---|---|
 | flat | any | ``by_number`` | ``by_number`` with spare elements |
 | window | inside the plane | ``by_window`` | the same; 3/2: 8x57x57x64 14, 1x57x57x16 3.4 |
-| window | beyond it, at most 8 times as far | ``by_window`` | ``_in_larger_plane``; 3/2: 8x56x56x64 12 |
+| window | beyond it, at most 8-fold | ``by_window`` | ``_in_larger_plane``; 3/2: 8x56x56x64 12 |
 | window | beyond it, some empty | as from a caller | ``_in_larger_plane`` |
-| window | farther apart, or of more than 65,536 elements | ``by_window`` | flat indices, ``by_number`` |
+| window | farther apart, or of over 65,536 elements | ``by_window`` | flat indices, ``by_number`` |
 
 If small windows cover the plane, ``scatter_to_tiles`` needs no elements (without it: 8x112x112x64
 1.5 times the time, 16x28x28x256 1.8).
@@ -47,7 +47,9 @@ class Positions(NamedTuple):
 def put(values: mx.array, positions: Positions, size: Triple) -> mx.array:
     """Planes with values at their positions, zero elsewhere; of several values the last is kept."""
     pooled = values.reshape(positions.elements.shape)
-    full = mx.put_along_axis(mx.zeros(positions.shape, values.dtype), positions.elements, pooled, axis=1)
+    full = mx.put_along_axis(
+        mx.zeros(positions.shape, values.dtype), positions.elements, pooled, axis=1
+    )
     return plane_of(full, positions, values, size)
 
 
@@ -61,7 +63,9 @@ def plane_of(full: mx.array, positions: Positions, values: mx.array, size: Tripl
 def take(full: mx.array, positions: Positions) -> mx.array:
     """The elements of a full array at the positions, zero for values without one."""
     elements, end = positions.elements, positions.end
-    inside = mx.minimum(elements, constant(end - 1, elements.dtype)) if positions.spare else elements
+    inside = (
+        mx.minimum(elements, constant(end - 1, elements.dtype)) if positions.spare else elements
+    )
     picked = mx.take_along_axis(full.reshape(full.size // end, end), inside, axis=1)
     return masked(picked, elements < constant(end, elements.dtype)) if positions.spare else picked
 
@@ -81,13 +85,16 @@ def take_last(full: mx.array, positions: Positions) -> mx.array:
 
 
 def masked(x: mx.array, keep: mx.array) -> mx.array:
-    """``x`` where ``keep``, else zero; multiplies integers because NaN * 0 is NaN and -1.0 * 0 is -0.0."""
+    """``x`` where ``keep``, else zero.
+
+    Multiplies integers, because NaN * 0 is NaN and -1.0 * 0 is -0.0.
+    """
     bits = x.view(TRAITS[x.dtype].unsigned)
     return (bits * unfused(keep.view(mx.uint8).astype(bits.dtype))).view(x.dtype)
 
 
 def are_tiles(g: Geometry, indices: mx.array) -> TypeGuard[WindowGeometry]:
-    """Whether small windows cover the plane exactly and there are enough channels for vector operations."""
+    """Whether small windows cover the plane exactly, with enough channels for vector operations."""
     return (
         is_window(indices.dtype)
         and isinstance(g, WindowGeometry)
@@ -99,7 +106,7 @@ def are_tiles(g: Geometry, indices: mx.array) -> TypeGuard[WindowGeometry]:
 
 
 def scatter_to_tiles(values: mx.array, indices: mx.array, g: WindowGeometry) -> mx.array:
-    """Every value at its offset in its window and zeros elsewhere; an invalid offset matches no element."""
+    """Every value at its offset in its window, else zeros; invalid offsets match no element."""
     batch, d, h, w, channels = indices.shape
     kd, kh, kw = g.window.kernel
     split = (batch * d, 1, h, 1, w, 1, channels)
@@ -123,7 +130,8 @@ def checked(indices: mx.array, g: Geometry) -> Positions:
     """The positions of any indices; an invalid one gets a spare element."""
     if not (is_window(indices.dtype) and isinstance(g, WindowGeometry)):
         return by_number(indices, g.size, is_checked=True)
-    if g.window.elements > MAX_WINDOW_INDICES:  # not the window of a pool, whose indices would be flat
+    # Not the window of a pool, whose indices would be flat.
+    if g.window.elements > MAX_WINDOW_INDICES:
         return by_number(flat_indices(indices, g), g.size, is_checked=True)
     if not axes_of(g).every_element_inside:
         return _in_larger_plane(indices, g)
@@ -147,7 +155,10 @@ def by_number(indices: mx.array, size: Triple, is_checked: bool) -> Positions:
 
 
 def by_window(indices: mx.array, g: WindowGeometry, is_checked: bool) -> Positions:
-    """The positions of window indices; if ``is_checked``, of any indices of windows inside the plane."""
+    """The positions of window indices.
+
+    If ``is_checked``, of any indices of windows inside the plane.
+    """
     channels = indices.shape[4]
     end = prod(g.size) * channels
     invalid = end if is_checked else None
@@ -188,7 +199,12 @@ def _positions(elements: mx.array, size: Triple, spare: int = 0) -> Positions:
 
 
 def _elements(
-    indices: mx.array, g: WindowGeometry, size: Triple, channels: int, dtype: mx.Dtype, invalid: int | None
+    indices: mx.array,
+    g: WindowGeometry,
+    size: Triple,
+    channels: int,
+    dtype: mx.Dtype,
+    invalid: int | None,
 ) -> mx.array:
     """The element of each window index in a plane of ``size``.
 
@@ -212,7 +228,9 @@ def _elements(
     return position if invalid is None else mx.minimum(position, constant(invalid, dtype))
 
 
-def _element_table(g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, invalid: int | None) -> mx.array:
+def _element_table(
+    g: WindowGeometry, steps: Sequence[int], dtype: mx.Dtype, invalid: int | None
+) -> mx.array:
     """The distance of every window element to the first used one.
 
     Unused elements, and unless ``invalid`` is None one more at the end, have that distance or a
@@ -238,7 +256,9 @@ def origins(g: WindowGeometry, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.ar
     for number in (1, 0):
         axis = axes[number]
         if axis.count > 1:
-            total = added(total, along(number, starts(0, axis.stride * axis.pitch, axis.count, dtype)))
+            total = added(
+                total, along(number, starts(0, axis.stride * axis.pitch, axis.count, dtype))
+            )
     return repeated(total, shape)
 
 

@@ -8,7 +8,10 @@ from torch.nn import functional
 
 
 class Stages(nn.Module):
-    """Pools with indices, and as many unpools; the subclasses differ in their blocks and combinations."""
+    """Pools with indices, and as many unpools.
+
+    The subclasses differ in their blocks and combinations.
+    """
 
     def __init__(self, make, decoders, planes, filters, classes, combined) -> None:
         super().__init__()
@@ -38,7 +41,7 @@ class Stages(nn.Module):
 
 
 class Competitive(nn.Module):
-    """A block of FastSurfer with four convolutions, or with three, the last of size 1 (CerebNet)."""
+    """A block of FastSurfer with four convolutions, or three, the last of size 1 (CerebNet)."""
 
     def __init__(self, inputs, filters, kernel, start="compete", norm="bn", count=4) -> None:
         super().__init__()
@@ -69,7 +72,9 @@ class FastSurferCNNTwin(Stages):
     def __init__(self, classes, planes=7, filters=64, kernel=5, count=4) -> None:
         start = lambda first: "normalise" if first else "compete"
         make = lambda inputs, first: Competitive(inputs, filters, kernel, start(first), count=count)
-        super().__init__(make, [f"decode{n}" for n in (4, 3, 2, 1)], planes, filters, classes, combined=1)
+        super().__init__(
+            make, [f"decode{n}" for n in (4, 3, 2, 1)], planes, filters, classes, combined=1
+        )
 
     def combine(self, skip, x):
         return torch.maximum(x, skip)
@@ -82,9 +87,12 @@ class FastSurferVINNTwin(FastSurferCNNTwin):
 
     def __init__(self, classes, planes=7, filters=71, between=32, kernel=3, inner=(256, 256)):
         super().__init__(classes, between, filters, kernel)
-        self.outp_block, self.inner = Competitive(filters + between, filters, kernel, "activate", "gn"), inner
+        self.outp_block = Competitive(filters + between, filters, kernel, "activate", "gn")
+        self.inner = inner
         for name in self.inputs:
-            self.add_module(name, Competitive(planes // len(self.inputs), between, kernel, "normalise", "gn"))
+            self.add_module(
+                name, Competitive(planes // len(self.inputs), between, kernel, "normalise", "gn")
+            )
 
     def forward(self, x, scale):
         return self.resized(self.inp_block(x), scale)
@@ -95,9 +103,13 @@ class FastSurferVINNTwin(FastSurferCNNTwin):
             scales = [s if isinstance(s, list) else [s, s] for s in scale]
         else:
             scales = scale[:, None].expand(-1, 2) if scale.ndim == 1 else scale
-        images, factors = zip(*(zoomed(image[None], s, self.inner) for image, s in zip(skip, scales)))
+        images, factors = zip(
+            *(zoomed(image[None], s, self.inner) for image, s in zip(skip, scales))
+        )
         inside, size = self.features(torch.cat(images)), skip.shape[2:]
-        inverse = [[1 / f for f in pair] if isinstance(pair, list) else 1 / pair for pair in factors]
+        inverse = [
+            [1 / f for f in pair] if isinstance(pair, list) else 1 / pair for pair in factors
+        ]
         back = [zoomed(image[None], factor, size)[0] for image, factor in zip(inside, inverse)]
         return self.classifier(self.outp_block(torch.cat([torch.cat(back), skip], dim=1)))
 
@@ -115,12 +127,17 @@ class HypVINNTwin(FastSurferVINNTwin):
         weights = torch.tensor(weight_factor)
         weights = weights if 1 in weights else self.mod_weights.softmax(0)
         blocks = self.m1_inp_block, self.m2_inp_block
-        parts = [w * block(half) for w, block, half in zip(weights, blocks, x.tensor_split(2, dim=1))]
+        parts = [
+            w * block(half) for w, block, half in zip(weights, blocks, x.tensor_split(2, dim=1))
+        ]
         return self.resized(parts[0] + parts[1], scale)
 
 
 def zoomed(x, scale, target):
-    """``x`` resampled to ``target`` positions, each ``scale`` wide, and the actual scale, in its type."""
+    """``x`` resampled to ``target`` positions, each ``scale`` wide, and the actual scale.
+
+    Both have the type of ``x``.
+    """
     sizes, missing, made = [], [], []
     for axis in (0, 1):
         have, want = x.shape[axis + 2], int(target[axis] * scale[axis])
@@ -143,7 +160,8 @@ class Squeeze(nn.Module):
         super().__init__()
         self.kind = kind
         if kind == "CSE":
-            self.fc1, self.fc2 = nn.Linear(channels, channels // 2), nn.Linear(channels // 2, channels)
+            self.fc1 = nn.Linear(channels, channels // 2)
+            self.fc2 = nn.Linear(channels // 2, channels)
         elif kind == "SSE":
             self.conv = nn.Conv2d(channels, 1, 1)
         elif kind == "CSSE":
@@ -164,7 +182,9 @@ class Dense(nn.Module):
     def __init__(self, inputs, filters, kernel, kind) -> None:
         super().__init__()
         wide = (inputs, inputs + filters, inputs + 2 * filters)
-        self.conv1, self.conv2 = (nn.Conv2d(n, filters, kernel, padding=kernel // 2) for n in wide[:2])
+        self.conv1, self.conv2 = (
+            nn.Conv2d(n, filters, kernel, padding=kernel // 2) for n in wide[:2]
+        )
         self.conv3 = nn.Conv2d(wide[2], filters, 1)
         self.batchnorm1, self.batchnorm2, self.batchnorm3 = (nn.BatchNorm2d(n) for n in wide)
         self.prelu, self.SELayer = nn.PReLU(), Squeeze(filters, kind)
@@ -181,7 +201,9 @@ class Dense(nn.Module):
 class QuickNATTwin(Stages):
     def __init__(self, classes, kind="CSSE", planes=1, filters=64, kernel=5) -> None:
         make = lambda inputs, first: Dense(inputs, filters, kernel, kind)
-        super().__init__(make, [f"decode{n}" for n in (4, 1, 2, 3)], planes, filters, classes, combined=2)
+        super().__init__(
+            make, [f"decode{n}" for n in (4, 1, 2, 3)], planes, filters, classes, combined=2
+        )
 
     def combine(self, skip, x):
         return torch.cat([skip, x], dim=1)

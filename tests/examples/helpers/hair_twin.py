@@ -26,7 +26,9 @@ class Block(nn.Module):
         super().__init__()
         first, last = nn.Conv2d(inputs, n, size, size), nn.Conv2d(n, outputs, 1)
         self.branch = nn.Sequential(first, nn.PReLU(n), *middle(kind, n), last)
-        self.main = nn.Identity() if inputs == outputs and kind != "up" else nn.Conv2d(inputs, outputs, 1)
+        self.main = (
+            nn.Identity() if inputs == outputs and kind != "up" else nn.Conv2d(inputs, outputs, 1)
+        )
         self.activation, self.down = nn.PReLU(outputs), size == 2
         self.pool, self.unpool = nn.MaxPool2d(2, return_indices=True), nn.MaxUnpool2d(2)
 
@@ -49,7 +51,9 @@ class HairSegmenterTwin(nn.Module):
             [(256, 8, 128, 1), (128, 8, 64, "up")],
             [(128, 4, 64, 1), (64, 4, 32, "up"), (32, 4, 32, 1)],
         ]
-        self.stem = nn.Sequential(nn.Conv2d(4, 8, 2, 2), nn.PReLU(8), nn.Conv2d(8, 32, 2, 2), nn.PReLU(32))
+        self.stem = nn.Sequential(
+            nn.Conv2d(4, 8, 2, 2), nn.PReLU(8), nn.Conv2d(8, 32, 2, 2), nn.PReLU(32)
+        )
         made = nn.ModuleList(nn.ModuleList(Block(*block) for block in blocks) for blocks in stages)
         self.encoder, self.decoder = made[:3], made[3:]
         self.head = nn.Sequential(Doubling(32, 8, 2, 2), nn.PReLU(8), Doubling(8, 2, 2, 2))

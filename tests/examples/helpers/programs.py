@@ -25,7 +25,10 @@ def environment() -> dict[str, str]:
 
 
 def call(program: str, *options: object, status: int = 0) -> SimpleNamespace:
-    """Run a command or an example program in this process, without the seconds of imports in another."""
+    """Run a command or an example program in this process.
+
+    Another process would spend seconds on imports.
+    """
     out, errors = io.StringIO(), io.StringIO()
     name = program.removesuffix(".py")
     words = [name, *map(str, options)]

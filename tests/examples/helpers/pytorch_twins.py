@@ -30,7 +30,9 @@ class SegNetTwin(nn.Module):
             others = (block(o, o, dims) for _ in range(count - 1))
             self.encoder.append(nn.Sequential(block(i, o, dims), *others))
         for i, o, count in zip(channels, outputs, (1, 2, 3, 3, 3)):
-            decoder.append(nn.Sequential(*(block(i, i, dims) for _ in range(count - 1)), block(i, o, dims)))
+            decoder.append(
+                nn.Sequential(*(block(i, i, dims) for _ in range(count - 1)), block(i, o, dims))
+            )
         self.decoder = nn.ModuleList(decoder[::-1])
         self.classifier = layer("Conv", dims)(channels[0], classes, 3, padding=1)
         self.pool = layer("MaxPool", dims)(2, return_indices=True)
@@ -61,10 +63,15 @@ class Bottleneck(nn.Module):
             middle = {"convt2": nn.ConvTranspose2d(narrow, narrow, 3, 2, 1, 1, bias=False)}
         elif kind == "asymmetric":
             wide = nn.Conv2d(narrow, narrow, (1, 5), padding=(0, 2), bias=False)
-            middle = {"conv21": wide, "conv22": nn.Conv2d(narrow, narrow, (5, 1), padding=(2, 0), bias=False)}
+            middle = {
+                "conv21": wide,
+                "conv22": nn.Conv2d(narrow, narrow, (5, 1), padding=(2, 0), bias=False),
+            }
         else:
             stride = 2 if kind == "down" else 1
-            middle = {"conv2": nn.Conv2d(narrow, narrow, 3, stride, padding=dilation, dilation=dilation)}
+            middle = {
+                "conv2": nn.Conv2d(narrow, narrow, 3, stride, padding=dilation, dilation=dilation)
+            }
         self.convolutions = {f"{name}1": first, **middle, f"{name}3": last}
         for label, convolution in self.convolutions.items():
             self.add_module(label, convolution)
@@ -99,14 +106,19 @@ class ENetTwin(nn.Module):
         for stage in (2, 3):
             for number, kind in enumerate(kinds, start=1):
                 self.add_module(f"b{stage}{number}", Bottleneck(128, 128, *kind))
-        self.b40, self.b41, self.b42 = Bottleneck(128, 64, "up"), Bottleneck(64, 64), Bottleneck(64, 64)
+        self.b40 = Bottleneck(128, 64, "up")
+        self.b41, self.b42 = Bottleneck(64, 64), Bottleneck(64, 64)
         self.b50, self.b51 = Bottleneck(64, 16, "up"), Bottleneck(16, 16)
         self.fullconv = nn.ConvTranspose2d(16, classes, 3, 2, 1, 1, bias=False)
 
     def forward(self, x):
         conv, norm, activation = self.initial.values()
-        x, first = self.b10(activation(torch.cat([norm(conv(x)), functional.max_pool2d(x, 2)], dim=1)))
-        stage = lambda n, count: nn.Sequential(*(self.get_submodule(f"b{n}{i}") for i in range(1, count + 1)))
+        x, first = self.b10(
+            activation(torch.cat([norm(conv(x)), functional.max_pool2d(x, 2)], dim=1))
+        )
+        stage = lambda n, count: nn.Sequential(
+            *(self.get_submodule(f"b{n}{i}") for i in range(1, count + 1))
+        )
         x, second = self.b20(stage(1, 4)(x))
         x = stage(3, 8)(stage(2, 8)(x))
         x = self.b42(self.b41(self.b40(x, second)))
@@ -115,7 +127,7 @@ class ENetTwin(nn.Module):
 
 
 def randomise(model: nn.Module, seed: int) -> nn.Module:
-    """Draw all weights, statistics and slopes again, such that activations stay in a normal range."""
+    """Draw all weights, statistics and slopes again, so that activations stay in a normal range."""
     torch.manual_seed(seed)
     for module in model.modules():
         if hasattr(module, "reset_parameters"):
@@ -134,7 +146,8 @@ def randomise(model: nn.Module, seed: int) -> nn.Module:
 
 def indices_of(twin: nn.Module, *inputs: torch.Tensor) -> tuple[torch.Tensor, list[np.ndarray]]:
     """The output of a twin and the indices from its pooling layers, channels last, in order."""
-    indices, hook = list[np.ndarray](), lambda pool, inputs, result: indices.append(first_to_last(result[1]))
+    indices: list[np.ndarray] = []
+    hook = lambda pool, inputs, result: indices.append(first_to_last(result[1]))
     pools = [layer for layer in twin.modules() if getattr(layer, "return_indices", False)]
     handles = [pool.register_forward_hook(hook) for pool in pools]
     scores = twin(*inputs)

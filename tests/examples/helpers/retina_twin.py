@@ -13,14 +13,17 @@ class Block(nn.Module):
     def __init__(self, inputs, outputs, of_picture):
         super().__init__()
         self.conv = nn.Conv2d(inputs, outputs, (3, 7), padding=(1, 3))
-        self.batchnorm, self.prelu, self.of_picture = nn.BatchNorm2d(outputs), nn.PReLU(), of_picture
+        self.batchnorm, self.prelu = nn.BatchNorm2d(outputs), nn.PReLU()
+        self.of_picture = of_picture
 
     def forward(self, x):
         x = self.conv(x.mT).mT
         if not self.of_picture:
             return self.prelu(self.batchnorm(x))
         weights = self.batchnorm.weight, self.batchnorm.bias
-        parts = [functional.batch_norm(part, None, None, *weights, training=True) for part in x.split(1)]
+        parts = [
+            functional.batch_norm(part, None, None, *weights, training=True) for part in x.split(1)
+        ]
         return self.prelu(torch.cat(parts))
 
 

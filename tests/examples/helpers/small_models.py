@@ -26,7 +26,10 @@ SMALL: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "hypvinn": ({"num_classes": 5, **VINN}, (1, 32, 40, 14)),
     "quicknat": ({"num_filters": 4, "se_block": "SSE"}, (1, 21, 35, 1)),
     "relaynet": ({"num_filters": 4}, (2, 16, 24, 1)),
-    "segnet, 1-D": ({"num_classes": 3, "channels": [4, 6], "convolutions": [1, 2], "dims": 1}, (2, 40, 3)),
+    "segnet, 1-D": (
+        {"num_classes": 3, "channels": [4, 6], "convolutions": [1, 2], "dims": 1},
+        (2, 40, 3),
+    ),
     "segnet, 3-D": (
         {"num_classes": 3, "channels": [2, 4], "convolutions": [1, 1], "dims": 3},
         (1, 7, 9, 8, 3),
@@ -69,8 +72,10 @@ def sizes_of(model: zoo.Model) -> dict[str, int]:
     return {name: model.config[name] for name in ("height", "width") if name in model.config}
 
 
-def save_state(path: Path, weights: Mapping[str, Any], metadata: dict[str, str] | None = None) -> Path:
-    """Write a safetensors file of the weights of a model, under the names of PyTorch, or of a state dict."""
+def save_state(
+    path: Path, weights: Mapping[str, Any], metadata: dict[str, str] | None = None
+) -> Path:
+    """Write a safetensors file of a state dict, or of a model's weights under PyTorch's names."""
     if isinstance(weights, nn.Module):
         weights = to_state_dict(weights, weights.pytorch_names)
     arrays = {name: mx.array(value) for name, value in weights.items()}
@@ -79,15 +84,19 @@ def save_state(path: Path, weights: Mapping[str, Any], metadata: dict[str, str] 
 
 
 def vgg16_state() -> tuple[zoo.SegNet, dict[str, mx.array]]:
-    """A SegNet with an eighth of the channels of VGG-16, and its encoder as torchvision's ``vgg16_bn``."""
+    """A SegNet with an eighth of VGG-16's channels; its encoder as torchvision's ``vgg16_bn``."""
     mx.random.seed(0)
     model = randomised(zoo.SegNet.vgg16(3, width=1 / 8))
     blocks = [block for stage in model.encoder for block in stage.layers]
     state = {"classifier.0.weight": mx.zeros((2, 2))}
-    for number, block in zip((0, 3, 7, 10, 14, 17, 20, 24, 27, 30, 34, 37, 40), blocks, strict=True):
+    for number, block in zip(
+        (0, 3, 7, 10, 14, 17, 20, 24, 27, 30, 34, 37, 40), blocks, strict=True
+    ):
         state[f"features.{number}.weight"] = block.conv.weight.transpose(0, 3, 1, 2)
         state[f"features.{number}.bias"] = block.conv.bias
-        state |= {f"features.{number + 1}.{name}": v for name, v in tree_flatten(block.norm.parameters())}
+        state |= {
+            f"features.{number + 1}.{name}": v for name, v in tree_flatten(block.norm.parameters())
+        }
         state[f"features.{number + 1}.num_batches_tracked"] = mx.array(7)
     return model, state
 
@@ -99,8 +108,13 @@ def forget_config(folder: Path) -> None:
 
 
 def edit_config(folder: Path, **changes: Any) -> None:
-    """Change keys of the configuration in a folder, which is then only in config.json; None removes a key."""
+    """Change keys of the configuration in a folder; None removes a key.
+
+    The configuration is then only in config.json.
+    """
     forget_config(folder)
     config = json.loads((folder / "config.json").read_text()) | changes
-    config = {name: value for name, value in config.items() if name not in changes or value is not None}
+    config = {
+        name: value for name, value in config.items() if name not in changes or value is not None
+    }
     (folder / "config.json").write_text(json.dumps(config))

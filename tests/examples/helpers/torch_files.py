@@ -28,7 +28,7 @@ def numbers(words: str) -> bytes:
 def tensor(
     shape: str, strides: str, count: int = 4, key: str = "0", offset: int = 0, part: bytes = b""
 ) -> bytes:
-    """Opcodes of a tensor of a storage of ``count`` numbers, or of a part of it as in PyTorch 0.3."""
+    """Opcodes of a tensor of a storage of ``count`` numbers, or of a part, as in PyTorch 0.3."""
     kind = b"(U\x07storagectorch\nFloatStorage\n"
     storage = kind + text(key) + b"U\x03cpuL%dL\n%stQ" % (count, part)
     numbers = [

@@ -1,12 +1,13 @@
-"""Makes a Linux process look like one on a Mac: the default device is a GPU, and it is the emulated one.
+"""Makes a Linux process look like one on a Mac: the default device is the emulated GPU.
 
-- MLX's functions for devices and streams are replaced. A stream of the GPU is a CPU stream in a list: MLX's
-  own operations run on the CPU, whichever device they are for.
-- ``mx.fast.metal_kernel`` runs its kernels on :class:`emulator.Emulator`, which checks every launch. A launch
-  that is not clean is an error.
-- The hook ``mlx_unpool._backends.is_gpu_stream`` tells the library which streams belong to the emulated GPU.
-- ``mx.compile`` calls its functions without compiling them, because compiled code cannot call the emulated
-  device.
+- MLX's functions for devices and streams are replaced. A stream of the GPU is a CPU stream in a
+  list: MLX's own operations run on the CPU, whichever device they are for.
+- ``mx.fast.metal_kernel`` runs its kernels on :class:`emulator.Emulator`, which checks every
+  launch. A launch that is not clean is an error.
+- The hook ``mlx_unpool._backends.is_gpu_stream`` tells the library which streams belong to the
+  emulated GPU.
+- ``mx.compile`` calls its functions without compiling them, because compiled code cannot call the
+  emulated device.
 """
 
 import contextlib
@@ -156,7 +157,10 @@ class Kernel:
         return outputs
 
     def _placeholders(self, inputs: list[Any], options: dict[str, Any]) -> list[Any]:
-        """For a trace of MLX: the real operation in an export, otherwise arrays that are never read."""
+        """Outputs for a trace of MLX.
+
+        In an export they come from the real operation; otherwise they are never read.
+        """
         try:
             return self.kernel(inputs=inputs, **options)
         except RuntimeError:  # no Metal

@@ -63,10 +63,11 @@ def _or_exit(advice: str) -> Iterator[None]:
 def run_program(main: Callable[[], int]) -> None:
     """Run a program, which needs the extra ``train``, and exit with the status that it returns.
 
-    A ValueError or OSError, such as a missing file or a refused argument, is printed as one line on standard
-    error, and the exit status is 1. After Ctrl-C the exit status is 130, and 143 after SIGTERM, which raises
-    SystemExit, so that the program removes its partial files. A RuntimeError of MLX, such as that of a kernel
-    which fails on a GPU, is also printed as one line, which says how to go on.
+    A ValueError or OSError, such as a missing file or a refused argument, is printed as one line on
+    standard error, and the exit status is 1. After Ctrl-C the exit status is 130, and 143 after
+    SIGTERM, which raises SystemExit, so that the program removes its partial files. A RuntimeError
+    of MLX, such as that of a kernel which fails on a GPU, is also printed as one line, which says
+    how to go on.
     """
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:

@@ -9,15 +9,17 @@ from pathlib import Path
 
 
 def check_inputs(paths: Sequence[Path]) -> None:
-    """Raise ValueError if there is no such file or folder, before anything is downloaded or written."""
+    """Raise ValueError if an input does not exist, before anything is downloaded or written."""
     if missing := [str(path) for path in paths if not path.exists()]:
         raise ValueError(f"There is no file {' and no file '.join(missing[:3])}.")
 
 
 def check_range(ends: Sequence[float] | None) -> None:
-    """Raise ValueError if --range is given, but not two finite numbers of which the first is smaller."""
+    """Raise ValueError unless --range is absent or two finite numbers, the smaller one first."""
     if ends and not -math.inf < ends[0] < ends[1] < math.inf:
-        raise ValueError(f"--range must be two finite numbers, the smaller one first, but got {ends}.")
+        raise ValueError(
+            f"--range must be two finite numbers, the smaller one first, but got {ends}."
+        )
 
 
 def check_output_folder(option: str, path: Path) -> None:
@@ -26,7 +28,7 @@ def check_output_folder(option: str, path: Path) -> None:
 
 
 def check_output_file(option: str, path: Path, suffixes: Sequence[str] = ()) -> None:
-    """Raise ValueError, naming the option, if a file cannot be written or ends in none of ``suffixes``."""
+    """Raise ValueError if an option's file cannot be written or ends in none of ``suffixes``."""
     if suffixes and path.suffix.lower() not in suffixes:
         raise ValueError(f"{option} must end in {' or '.join(suffixes)} but got {path}.")
     if path.is_dir():
@@ -54,7 +56,9 @@ def refuse_inputs(inputs: Sequence[Path], outputs: Sequence[Path]) -> None:
 
 @contextmanager
 def reserved(option: str, folder: Path) -> Iterator[None]:
-    """Create a folder and lock it for one process. The lock ends with the process, even if it is killed.
+    """Create a folder and lock it for one process.
+
+    The lock ends with the process, even if it is killed.
 
     Raises:
         ValueError: If another process has locked the folder.
@@ -65,7 +69,9 @@ def reserved(option: str, folder: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise ValueError(f"{option} must be another folder: another run writes to {folder}.") from None
+        raise ValueError(
+            f"{option} must be another folder: another run writes to {folder}."
+        ) from None
     except OSError:  # a file system without locks
         pass
     try:

@@ -1,11 +1,12 @@
 """Recolour the hair in photographs.
 
-    python -m mlx_unpool_zoo hair                                 a portrait: runs/hair/portrait.png
-    python -m mlx_unpool_zoo hair photo.jpg --colour copper       writes runs/hair/photo.png
-    python -m mlx_unpool_zoo hair a.jpg b.jpg --colour "#2f6bd0"  runs/hair/a.png and runs/hair/b.png
+    python -m mlx_unpool_zoo hair                                a portrait: runs/hair/portrait.png
+    python -m mlx_unpool_zoo hair photo.jpg --colour copper      writes runs/hair/photo.png
+    python -m mlx_unpool_zoo hair a.jpg b.jpg --colour "#2f6bd0" runs/hair/a.png and runs/hair/b.png
 
-The first run downloads the weights of MediaPipe's network (0.8 MB, Apache-2.0) from Google. If an input
-cannot be read, has no hair or is an animation, the others are recoloured, and the exit status is 1.
+The first run downloads the weights of MediaPipe's network (0.8 MB, Apache-2.0) from Google. If an
+input cannot be read, has no hair or is an animation, the others are recoloured, and the exit status
+is 1.
 """
 
 import sys
@@ -61,7 +62,7 @@ def check_different(paths: list[Path], targets: list[Path]) -> None:
 
 
 def refuse_photographs(paths: list[Path], targets: list[Path]) -> None:
-    """Raise ValueError if a file to write exists beside the inputs: it may be another photograph."""
+    """Raise ValueError if an output exists beside the inputs: it may be another photograph."""
     folders = {path.resolve().parent for path in paths}
     for target in targets:
         if target.exists() and target.resolve().parent in folders:

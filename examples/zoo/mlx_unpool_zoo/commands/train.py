@@ -1,19 +1,20 @@
 """Train a SegNet or an ENet on your images and masks.
 
-    python -m mlx_unpool_zoo train --data photos    photos/images/a.jpg with photos/masks/a.png, and so on
-    python -m mlx_unpool_zoo train --data IMAGES MASKS --validation IMAGES MASKS        folders of any names
-    python -m mlx_unpool_zoo train --data photos --write-classes    write photos/classes.txt, and stop
-    python -m mlx_unpool_zoo train --data photos --model model/segnet --output new      start from a model
-    python -m mlx_unpool_zoo train --data photos --resume --steps 600    continue, also after the last step
+    python -m mlx_unpool_zoo train --data photos  photos/images/a.jpg, photos/masks/a.png and so on
+    python -m mlx_unpool_zoo train --data IMAGES MASKS --validation IMAGES MASKS  any folder names
+    python -m mlx_unpool_zoo train --data photos --write-classes  write photos/classes.txt, and stop
+    python -m mlx_unpool_zoo train --data photos --model model/segnet --output new  from a model
+    python -m mlx_unpool_zoo train --data photos --resume --steps 600  continue, also a finished run
 
-photos contains images/ and masks/, or train/, val/ and test/ with these in each, and photos/classes.txt. This
-file has a line "VALUE NAME" for every value of the masks: a number (0 background) or a colour (#804080 road).
-Pixels of the name "ignored" do not count. --write-classes writes the file, with a ? for each name,
-which you replace. A file that is not used, or a value that is not listed, is an error;
-docs/own_images.md describes how to bring other data into this form. The program prints what it read,
-and draws the first masks on their images (data.png). All images are held in memory. The folder --output gets
-the model with the best validation mean IoU of all checkpoints (a folder of the zoo, for predict), its metrics
-(JSON), a figure, the log (CSV) and a checkpoint.
+photos contains images/ and masks/, or train/, val/ and test/ with these in each, and
+photos/classes.txt. This file has a line "VALUE NAME" for every value of the masks: a number (0
+background) or a colour (#804080 road). Pixels of the name "ignored" do not count. --write-classes
+writes the file, with a ? for each name, which you replace. A file that is not used, or a value that
+is not listed, is an error; docs/own_images.md describes how to bring other data into this form. The
+program prints what it read, and draws the first masks on their images (data.png). All images are
+held in memory. The folder --output gets the model with the best validation mean IoU of all
+checkpoints (a folder of the zoo, for predict), its metrics (JSON), a figure, the log (CSV) and a
+checkpoint.
 """
 
 import argparse
@@ -46,8 +47,8 @@ FILES = (*RUN_FILES, PREDICTIONS, DATA)  # of a run, besides the folder of the m
 # The options that decide which network is trained, with the defaults of a new run.
 NETWORK = {"model": "segnet", "decoder": "unpool", "decoder_kernel": 3, "norm": "batch"}
 MODEL_HELP = (
-    "segnet (default), enet, the name of a trained network (digits, hair), or the folder of a model; "
-    "with --resume, the model of the run"
+    "segnet (default), enet, the name of a trained network (digits, hair), or the folder of a "
+    "model; with --resume, the model of the run"
 )
 # What a resumed run must have in common with the run that it continues.
 SETTINGS = (*NETWORK, "crop", "side", "batch", "seed", "learning_rate", "class_weights", "range")

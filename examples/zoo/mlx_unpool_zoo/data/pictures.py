@@ -35,16 +35,8 @@ COMMON = (
 )
 RARE = (".heic", ".heif", ".avif", ".ppm", ".pgm", ".pbm", ".pnm")
 SUFFIXES = COMMON + RARE
-HEIC = (
-    b"heic",
-    b"heix",
-    b"heim",
-    b"heis",
-    b"hevc",
-    b"hevx",
-    b"mif1",
-    b"msf1",
-)  # brands of such files
+# Brands of such files.
+HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 # Pillow keeps the upper 8 of the 16 bits of a colour; in the other byte order the lower ones.
 OTHER_BYTE = {"RGB;16B": "RGB;16L", "RGB;16L": "RGB;16B", "RGB;16N": "RGB;16B"}
 OTHER_BYTE |= {"RGBA;16B": "RGBA;16L", "RGBA;16L": "RGBA;16B", "RGBA;16N": "RGBA;16B"}
@@ -208,12 +200,9 @@ def range_of(values: Sequence[np.ndarray], truths: Sequence[np.ndarray]) -> list
             pixels = picture[truth == number]
             found.setdefault(int(number), []).append(pixels[:: 1 + len(pixels) // SAMPLE].ravel())
     every = [np.concatenate(pixels) for pixels in found.values()]
-    low = min(
-        np.percentile(pixels, 0.5, method="higher") for pixels in every
-    )  # also of few pixels not the
-    high = max(
-        np.percentile(pixels, 99.5, method="lower") for pixels in every
-    )  # very lowest and highest
+    # Also of few pixels not the very lowest and highest.
+    low = min(np.percentile(pixels, 0.5, method="higher") for pixels in every)
+    high = max(np.percentile(pixels, 99.5, method="lower") for pixels in every)
     return [float(low), float(high if high > low else low + 1)]
 
 
