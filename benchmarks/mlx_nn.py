@@ -203,7 +203,7 @@ def trained(name: str) -> dict[str, Any]:
     models = {"ours": mlx_unpool.replace_max_pools(make()), "mlx.nn": make()}
     runs = {who: benchmark.training_step(model, x) for who, model in models.items()}
     runs["pools"] = lambda: [run() for run in backward]
-    return {"model": name, "shape": x.shape, "step": harness.medians(runs, turns=1, seconds=0)}
+    return {"model": name, "shape": x.shape, "step": harness.medians(runs, seconds=0)}
 
 
 def measure_all() -> list[dict[str, Any]]:
