@@ -95,7 +95,7 @@ with Recorder() as recorder:
 scores.square().mean().backward()
 gradients = {name: parameter.grad for name, parameter in original.named_parameters()}
 
-# Compare the port with it. Without loss, gradients and loaded, only the scores are compared.
+# Compare the port with it. Without loss and gradients, only pools and scores are compared.
 found = compare_port(
     port,
     [mx.array(channels_last(x))],
