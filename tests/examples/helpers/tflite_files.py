@@ -25,12 +25,14 @@ def constants_of(model: zoo.HairSegmenter) -> dict[str, np.ndarray]:
         if isinstance(layer, nn.PReLU):
             kind, array, last = "p_re_lu", array[None, None], "Alpha"
         elif kind == "conv2d" and layer.groups > 1:
-            kind, array = (
-                "depthwise_conv2d",
-                array.transpose(3, 1, 2, 0) if array.ndim == 4 else array,
-            )
+            kind = "depthwise_conv2d"
+            if array.ndim == 4:
+                array = array.transpose(3, 1, 2, 0)
         numbers[kind] += part == "weight"
-        found[f"{kind}{f'_{numbers[kind] - 1}' * (numbers[kind] > 1)}/{last}"] = array
+        name = kind
+        if numbers[kind] > 1:
+            name += f"_{numbers[kind] - 1}"
+        found[f"{name}/{last}"] = array
     return found
 
 
