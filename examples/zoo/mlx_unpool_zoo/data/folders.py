@@ -108,7 +108,8 @@ def find(
         splits[split] = found
     pairs = {split: search.pairs_in(each) for split, each in splits.items()}
     if len(folders) == 2 and "test" not in splits:
-        check_lists(splits["train"], {name_of(pair.image) for pair in pairs["train"]})
+        names = {name_of(pair.image) for pair in pairs["train"]}
+        check_lists(splits["train"], names, search.class_file)
     return pairs
 
 
@@ -280,11 +281,16 @@ def advice(name: str, near: str, images: Mapping[str, Path], masks: Mapping[str,
     )
 
 
-def check_lists(folders: Pair, images: set[str]) -> None:
-    """Raise ValueError if a text beside two given folders lists some of the images."""
+def check_lists(folders: Pair, images: set[str], class_file: Path) -> None:
+    """Raise ValueError if a text beside two given folders lists some of the images.
+
+    A class file does not: its lines begin with numbers, which images can have as names.
+    """
     for parent in sorted({folders.image.parent, folders.mask.parent}):
         for path in sorted(parent.iterdir()):
-            if KINDS.get(path.suffix.lower()) == "text" and path.is_file() and lists(path, images):
+            if path.name == CLASS_FILE or path == class_file or not path.is_file():
+                continue
+            if KINDS.get(path.suffix.lower()) == "text" and lists(path, images):
                 raise ValueError(
                     f"{path} lists some of the images, but lists are not read. If it is a split, "
                     f"move its images and masks to two other folders, and pass {OPTIONS}. Only "
