@@ -110,7 +110,7 @@ def test_whatever_is_not_used_in_a_folder_is_named(more, said, tmp_path):
 )
 def test_a_list_of_images_beside_two_given_folders_is_named(line, tmp_path):
     folders = [touch(tmp_path, PLAIN) / "images", tmp_path / "masks"]
-    (tmp_path / "test.txt").write_text("b2\n")
+    (tmp_path / "test.txt").write_text("b2\n0 sky\n")
     find(folders, {})
     (tmp_path / "test.txt").write_text(line)
     assert error_of(find, folders, {}).startswith(f"{tmp_path / 'test.txt'} lists some of the i")

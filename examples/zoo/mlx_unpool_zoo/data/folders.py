@@ -109,7 +109,7 @@ def find(
     pairs = {split: search.pairs_in(each) for split, each in splits.items()}
     if len(folders) == 2 and "test" not in splits:
         names = {name_of(pair.image) for pair in pairs["train"]}
-        check_lists(splits["train"], names, search.class_file)
+        check_lists(splits["train"], names)
     return pairs
 
 
@@ -281,16 +281,12 @@ def advice(name: str, near: str, images: Mapping[str, Path], masks: Mapping[str,
     )
 
 
-def check_lists(folders: Pair, images: set[str], class_file: Path) -> None:
-    """Raise ValueError if a text beside two given folders lists some of the images.
-
-    A class file does not: its lines begin with numbers, which images can have as names.
-    """
+def check_lists(folders: Pair, images: set[str]) -> None:
+    """Raise ValueError if a text beside two given folders lists some of the images."""
     for parent in sorted({folders.image.parent, folders.mask.parent}):
         for path in sorted(parent.iterdir()):
-            if path.name == CLASS_FILE or path == class_file or not path.is_file():
-                continue
-            if KINDS.get(path.suffix.lower()) == "text" and lists(path, images):
+            is_text = KINDS.get(path.suffix.lower()) == "text" and path.is_file()
+            if is_text and lists(path, images):
                 raise ValueError(
                     f"{path} lists some of the images, but lists are not read. If it is a split, "
                     f"move its images and masks to two other folders, and pass {OPTIONS}. Only "
@@ -299,11 +295,15 @@ def check_lists(folders: Pair, images: set[str], class_file: Path) -> None:
 
 
 def lists(path: Path, images: set[str]) -> bool:
-    """Whether one of the first lines of a text begins with the name or the path of an image."""
+    """Whether one of the first lines of a text begins with the name or the path of an image.
+
+    A line ``0 sky`` belongs to a table of classes, although an image can be called ``0``.
+    """
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in itertools.islice(file, LISTED):
-            words = re.split(r"[\s,;]+", line.strip())
-            if name_of(Path(words[0])) in images:
+            word = re.split(r"[\s,;]+", line.strip())[0]
+            is_class = re.match(r"\d+[\s,;]+[^\d\s]", line.strip())
+            if name_of(Path(word)) in images and not is_class:
                 return True
     return False
 
