@@ -302,7 +302,7 @@ def lists(path: Path, images: set[str]) -> bool:
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in itertools.islice(file, LISTED):
             word = re.split(r"[\s,;]+", line.strip())[0]
-            is_class = re.match(r"\d+[\s,;]+[^\d\s]", line.strip())
+            is_class = re.match(r"\d+[\s,;]+\S", line.strip())
             if name_of(Path(word)) in images and not is_class:
                 return True
     return False
