@@ -55,25 +55,23 @@ def trained(
     Returns:
         The best model, and its metrics for validation and test.
     """
-    data, best = splits["train"], Best(model, splits["validation"], folder / model.model_type)
-    train(
-        model,
-        adamw(settings["learning_rate"], steps),
-        loss_of,
-        data.batches(model, settings["batch"], settings["seed"], settings["crop"]),
-        Run(
-            name or model.model_type,
-            steps,
-            folder / CHECKPOINT,
-            folder / LOG,
-            dict(settings),
-            best.at_checkpoint,
-            save_every,
-            settings["seed"],
-            resume,
-        ),
+    data = splits["train"]
+    best = Best(model, splits["validation"], folder / model.model_type)
+    run = Run(
+        name=name or model.model_type,
+        steps=steps,
+        checkpoint=folder / CHECKPOINT,
+        log=folder / LOG,
+        settings=dict(settings),
+        at_checkpoint=best.at_checkpoint,
+        save_every=save_every,
+        seed=settings["seed"],
+        resume=resume,
     )
-    model, report = from_pretrained(best.folder), {"validation": best.metrics}
+    batches = data.batches(model, settings["batch"], settings["seed"], settings["crop"])
+    train(model, adamw(settings["learning_rate"], steps), loss_of, batches, run)
+    model = from_pretrained(best.folder)
+    report = {"validation": best.metrics}
     for split in SPLITS[1:]:
         if split in splits and not report.get(split):
             report[split] = splits[split].metrics_of(model)
@@ -125,8 +123,7 @@ class Best:
         self.metrics: dict[str, Any] = {}
 
     def at_checkpoint(self, evaluates: bool, best: float) -> tuple[str, float]:
-        """Save the model if it is better, or the first; see
-        :class:`mlx_unpool_zoo.training.Run`."""
+        """Save the model if it is better, or the first; see :class:`.training.Run`."""
         exists = (self.folder / WEIGHTS).exists()
         if not evaluates:
             return self.without_evaluation(exists and best > -math.inf), math.nan
