@@ -35,10 +35,8 @@ class DrawnScenes(Pictures):
         self, model: Model, count: int, seed: int, crop: int | None = None
     ) -> Iterator[tuple[mx.array, ...]]:
         """Endless batches of inputs, classes and weights."""
-        scenes, weights = (
-            Scenes("train", crop or 32, digits=(1, 2), seed=seed),
-            self.class_weights(),
-        )
+        scenes = Scenes("train", crop or 32, digits=(1, 2), seed=seed)
+        weights = self.class_weights()
         while True:
             images, classes = scenes.batch(count)
             yield model.preprocess(images), mx.array(classes), mx.array(weights[classes])
