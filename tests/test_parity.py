@@ -12,7 +12,7 @@ from support.arrays import FLOATS, INTEGERS, Case, Generated, generated_cases, i
 from support.properties import check_case, cotangent, equal
 
 pytestmark = pytest.mark.external
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra 'parity')")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (dependency group 'torch')")
 
 TORCH_DTYPES = {d: getattr(torch, str(d)[9:]) for d in (*FLOATS, *INTEGERS[:5])}  # up to uint8
 BLOCKS = range(12)

@@ -62,7 +62,7 @@ def test_the_launches_cover_every_kernel_dtype_and_switch():
 @pytest.fixture
 def nvrtc() -> None:
     if cuda_text.compiler() is None:
-        pytest.skip("NVRTC is not here (extra 'cuda-check')")
+        pytest.skip("NVRTC is not here (dependency group 'external')")
 
 
 @pytest.mark.external
