@@ -261,8 +261,8 @@ def slower_rows(runs: list[harness.Run]) -> str:
     if separate:
         mean, most = statistics.geometric_mean(separate), max(separate)
         text += (
-            f" Windows without overlap, calls of {1e3 * SHORTEST:g} ms or more: geometric mean "
-            f"{mean:.2f}, highest {most:.2f}."
+            " This factor for windows without overlap, in calls of "
+            f"{1e3 * SHORTEST:g} ms or more: geometric mean {mean:.2f}, highest {most:.2f}."
         )
     return text
 
