@@ -308,6 +308,17 @@ def test_labelling_replaces_no_picture_and_needs_no_names_but_a_model_for_pictur
     assert "does not segment images: it is a quicknat, 2-D, for 1 channels" in line
 
 
+def test_a_class_that_the_trained_network_in_the_package_has_needs_no_pixel(tmp_path):
+    folder = write(tmp_path / "data", [np.minimum(BLOCKS, 1)] * 5)
+    (folder / "classes.txt").write_text("0 background\n1 0\n2 1\n3 4\n4 7\n")
+    options = "--data", folder, "--steps", 1, "--batch", 1, "--output", tmp_path / "run"
+    said = call("train", *options, "--model", "digits").stdout
+    assert "Warning: no mask for train has 1, 4, 7." in said
+    call("train", *options, "--resume", "--steps", 2)
+    new = call("train", *options[:-1], tmp_path / "new", status=1).stderr
+    assert "no training mask has " in new
+
+
 # Several processes.
 
 

@@ -132,7 +132,7 @@ def read_data(arguments: Namespace) -> dict[str, Pictures]:
         mask_ending=arguments.mask_ending,
         ends=arguments.range,
         divided=True,
-        known=names_in(arguments.model),
+        known=names_in_model(arguments),
     )
     found = {split: Pictures.of(record) for split, record in records.items()}
     found["train"].weighted = arguments.class_weights != "none"
@@ -140,11 +140,15 @@ def read_data(arguments: Namespace) -> dict[str, Pictures]:
     return found
 
 
-def names_in(model: str) -> set[str]:
-    """The names of the classes of a model in a folder; none for a new network."""
-    if not Path(model).is_dir():
+def names_in_model(arguments: Namespace) -> set[str]:
+    """The names of the classes of the trained model that is the start; none for a new network."""
+    if arguments.resume:
+        start = folder_of_run(arguments.output)
+    elif arguments.model in ("enet", "segnet"):
         return set()
-    return {entry["name"] for entry in zoo.from_pretrained(model).about.classes or ()}
+    else:
+        start = arguments.model
+    return {entry["name"] for entry in zoo.from_pretrained(start).about.classes}
 
 
 def check_sizes(arguments: Namespace, splits: dict[str, Pictures]) -> None:
